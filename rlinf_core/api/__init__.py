@@ -1,0 +1,80 @@
+"""The interfaces that plugins implement. Importing this package imports neither torch nor numpy."""
+
+from rlinf_core.api.algorithm import (
+    Advantages,
+    Algorithm,
+    LossTerms,
+    PolicyOutputs,
+    ScoredBatch,
+    TrainBatch,
+)
+from rlinf_core.api.backend import (
+    LoRAConfig,
+    LossFunction,
+    MetricSums,
+    OptimizerConfig,
+    StepStats,
+    TrainBackend,
+    Trainer,
+    TrainerContext,
+    WeightBucket,
+)
+from rlinf_core.api.capabilities import (
+    AlgorithmNeeds,
+    BackendCapabilities,
+    ModelCapabilities,
+    RolloutCapabilities,
+    SimulatorCapabilities,
+)
+from rlinf_core.api.dataset import Dataset, Split
+from rlinf_core.api.engine import Call, Engine, Host, HostSpec, StageCall, WorkerSpec
+from rlinf_core.api.model import ActionSample, Decoder, Model, TextProcessor, Want
+from rlinf_core.api.reward import Reward, RewardItem, RewardResult
+from rlinf_core.api.rollout import RolloutEngine
+from rlinf_core.api.simulator import Observation, Simulator, Space, Transition
+from rlinf_core.api.tracker import Tracker
+
+__all__ = [
+    "ActionSample",
+    "Advantages",
+    "Algorithm",
+    "AlgorithmNeeds",
+    "BackendCapabilities",
+    "Call",
+    "Dataset",
+    "Decoder",
+    "Engine",
+    "Host",
+    "HostSpec",
+    "LoRAConfig",
+    "LossFunction",
+    "LossTerms",
+    "MetricSums",
+    "Model",
+    "ModelCapabilities",
+    "Observation",
+    "OptimizerConfig",
+    "PolicyOutputs",
+    "Reward",
+    "RewardItem",
+    "RewardResult",
+    "RolloutCapabilities",
+    "RolloutEngine",
+    "ScoredBatch",
+    "Simulator",
+    "SimulatorCapabilities",
+    "Space",
+    "Split",
+    "StageCall",
+    "StepStats",
+    "TextProcessor",
+    "Tracker",
+    "TrainBackend",
+    "TrainBatch",
+    "Trainer",
+    "TrainerContext",
+    "Transition",
+    "Want",
+    "WeightBucket",
+    "WorkerSpec",
+]

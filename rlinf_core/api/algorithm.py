@@ -1,0 +1,114 @@
+"""The algorithm interface: pure mathematics on tensors, no processes, no devices.
+
+Axes: B rows, T decision steps.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlinf_core.api.capabilities import AlgorithmNeeds
+
+
+@dataclass
+class ScoredBatch:
+    """Every row of one step, over all ranks, right-padded to T."""
+
+    rewards_B: Tensor  # float32
+    groups_B: Tensor  # int64; rows with one id share a prompt
+    mask_BT: Tensor  # bool
+    logprobs_BT: Tensor  # float32, behaviour policy
+    truncated_B: Tensor  # bool; cut by a length or time limit
+    step_rewards_BT: Tensor | None = None
+    reference_logprobs_BT: Tensor | None = None
+    values_BT: Tensor | None = None
+
+
+@dataclass
+class Advantages:
+    """What `Algorithm.advantages` returns. `metrics` are logged under `train/`."""
+
+    advantages_BT: Tensor  # float32, zero where the mask is False
+    returns_BT: Tensor | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class TrainBatch:
+    """One micro-batch. `old_logprobs_BT` is None when one update uses each batch once: then the
+    behaviour policy is the current one and the ratio is 1 with its gradient kept."""
+
+    inputs: Mapping[str, Tensor]  # what the model's `collate` made
+    mask_BT: Tensor  # bool
+    advantages_BT: Tensor  # float32
+    rollout_logprobs_BT: Tensor  # float32
+    old_logprobs_BT: Tensor | None = None
+    reference_logprobs_BT: Tensor | None = None
+    returns_BT: Tensor | None = None
+    values_BT: Tensor | None = None
+
+
+@dataclass
+class PolicyOutputs:
+    """What a policy says of a batch; float32, defined where the mask is True."""
+
+    logprobs_BT: Tensor
+    entropy_BT: Tensor | None = None
+    values_BT: Tensor | None = None
+
+
+@dataclass
+class LossTerms:
+    """A micro-batch's loss as a *sum*; the trainer divides once by the step's global denominator.
+
+    `metrics` maps a name to `(sum, count)`; both are added over micro-batches and ranks, and the
+    logged value is their quotient.
+    """
+
+    total: Tensor  # scalar with gradient
+    metrics: dict[str, tuple[Tensor | float, Tensor | float]] = field(default_factory=dict)
+
+
+class Algorithm(ABC):
+    """One RL algorithm. Constructed with its config dataclass."""
+
+    def __init__(self, config: Any) -> None:  # Any: each plugin has its own config dataclass
+        self.config = config
+
+    @property
+    @abstractmethod
+    def needs(self) -> AlgorithmNeeds:
+        """What this algorithm needs with its config; must equal what the spec's `needs` says."""
+
+    @abstractmethod
+    def advantages(self, batch: ScoredBatch) -> Advantages:
+        """Advantages of every row. Sees the whole step, so statistics are global by construction."""
+
+    @abstractmethod
+    def denominator(self, mask_BT: Tensor) -> float:
+        """The number by which the summed loss of all rows with this mask is divided (one number a
+        mini-batch, additive over rows)."""
+
+    @abstractmethod
+    def loss(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
+        """The summed loss of one micro-batch."""
+
+    def gradient_free(self, batch: ScoredBatch, advantages: Advantages) -> Tensor:
+        """`[B]` bool: rows whose loss has exactly zero gradient, so that training may skip them.
+
+        They still count in the denominator. The default skips nothing.
+        """
+        return batch.mask_BT.new_zeros(batch.mask_BT.shape[0])
+
+    def state_dict(self) -> dict[str, Any]:  # Any: plain numbers and strings, JSON-able
+        """Adaptive coefficients, for checkpoints."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""

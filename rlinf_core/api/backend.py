@@ -1,0 +1,144 @@
+"""The training-backend interface."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlinf_core.api.algorithm import LossTerms, PolicyOutputs, TrainBatch
+    from rlinf_core.api.model import Model, Want
+    from rlinf_core.types import Sampling
+
+LossFunction = Callable[["PolicyOutputs", "TrainBatch"], "LossTerms"]
+MetricSums = dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimizer, the same for every backend."""
+
+    lr: float = 1e-5
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    grad_clip: float = 1.0  # global norm; 0 = off
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    min_lr_ratio: float = 0.0  # of lr, where linear and cosine end
+
+
+@dataclass(frozen=True)
+class LoRAConfig:
+    """Low-rank adapters (Hu et al. 2021); `rank=0` trains the whole model."""
+
+    rank: int = 0
+    alpha: float = 16.0
+    dropout: float = 0.0
+    target_modules: tuple[str, ...] = ("all-linear",)
+
+
+@dataclass(frozen=True)
+class TrainerContext:
+    """Where a trainer stands: its rank among `world_size`, its device and its seed."""
+
+    rank: int = 0
+    world_size: int = 1
+    device: str = "cpu"
+    seed: int = 0
+    total_steps: int = 1
+
+
+@dataclass
+class StepStats:
+    """What one optimizer step did. `skipped` says that a non-finite gradient was not applied."""
+
+    grad_norm: float
+    lr: float
+    skipped: bool = False
+
+
+@dataclass
+class WeightBucket:
+    """Some full (unsharded) tensors of one weight version, by module name."""
+
+    version: int
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    last: bool = False
+
+
+class Trainer(ABC):
+    """One rank of a trained policy. All ranks call the same methods in the same order."""
+
+    version: int = 0  # optimizer steps taken; the version of the weights
+
+    @abstractmethod
+    def outputs(
+        self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
+    ) -> PolicyOutputs:
+        """Outputs without gradient; `reference=True` asks the initial policy."""
+
+    @abstractmethod
+    def accumulate(self, batch: TrainBatch, loss: LossFunction) -> MetricSums:
+        """Forward and backward of one micro-batch's summed loss. A batch whose mask is all False
+        takes part in the collectives and adds nothing."""
+
+    @abstractmethod
+    def step(self, denominator: float) -> StepStats:
+        """Sum gradients over ranks, divide by the global denominator, clip, update; `version += 1`."""
+
+    @abstractmethod
+    def all_sum(self, values: list[float]) -> list[float]:
+        """Element-wise sum over ranks, in float64."""
+
+    @abstractmethod
+    def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
+        """The current weights in buckets; every rank gets all of them. In a world of one, the
+        tensors are the parameters themselves, not copies."""
+
+    @abstractmethod
+    def save(self, path: Path) -> None:
+        """Write model, optimizer, scheduler and RNG state; every rank takes part."""
+
+    @abstractmethod
+    def load(self, path: Path) -> None:
+        """Restore what `save` wrote; the number of ranks may differ. Raises `CheckpointError`."""
+
+    @abstractmethod
+    def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
+        """Start with a fresh optimizer and schedule, weights and version kept."""
+
+    def onload(self) -> None:
+        """Bring everything onto the device."""
+
+    def offload(self) -> None:
+        """Free the device."""
+
+    def close(self) -> None:
+        """Leave process groups."""
+
+
+class TrainBackend(ABC):
+    """Builds trainers. Constructed with its config dataclass."""
+
+    def __init__(self, config: Any) -> None:  # Any: each plugin has its own config dataclass
+        self.config = config
+
+    @abstractmethod
+    def build(
+        self,
+        model: Model,
+        optimizer: OptimizerConfig,
+        lora: LoRAConfig,
+        context: TrainerContext,
+        *,
+        sampling: Sampling | None = None,
+        keep_reference: bool = False,
+    ) -> Trainer:
+        """A trainer of this rank. `sampling` is the transform applied to log-probabilities;
+        `keep_reference` keeps the initial policy for `outputs(reference=True)`."""

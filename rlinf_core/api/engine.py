@@ -1,0 +1,91 @@
+"""The execution-engine interface: where worker processes run and how they are called."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """One process. Workers that share devices live in one host and take turns there."""
+
+    name: str  # "rank0", "reward"
+    env: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 1  # intra-op threads of this process
+    cores: tuple[int, ...] = ()  # CPU cores it is pinned to; () = not pinned
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """One worker of a host: `target` is `module:Class`, built with `kwargs` (picklable)."""
+
+    name: str  # "actor[0]"
+    target: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Call(ABC):
+    """A running call on one worker."""
+
+    @abstractmethod
+    def result(self, timeout_s: float | None = None) -> Any:
+        """Wait for the return value. Raises `WorkerError` with the worker's traceback, or when the
+        worker died, or after `timeout_s`."""
+
+    @abstractmethod
+    def done(self) -> bool: ...
+
+
+class StageCall(ABC):
+    """A running stage: chunks go in by `send`, come out by iteration, as they are ready."""
+
+    @abstractmethod
+    def send(self, chunk: list[Any]) -> None:
+        """Give the stage a chunk; blocks while it is behind (bounded by bytes)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """No more chunks will come."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[list[Any]]: ...
+
+    @abstractmethod
+    def result(self) -> Any:
+        """What the stage returned, after its last chunk was taken."""
+
+
+class Host(ABC):
+    """A handle to one process."""
+
+    name: str
+
+    @abstractmethod
+    def create(self, spec: WorkerSpec) -> Call:
+        """Build a worker in the host."""
+
+    @abstractmethod
+    def call(self, worker: str, method: str, *args: Any, **kwargs: Any) -> Call:
+        """Call a method; calls to one host run one after the other, in the order made."""
+
+    @abstractmethod
+    def stage(self, worker: str, method: str, *args: Any, **kwargs: Any) -> StageCall:
+        """Start a stage method (a generator over an input iterator)."""
+
+
+class Engine(ABC):
+    """Starts and stops hosts. Constructed with its config dataclass."""
+
+    def __init__(self, config: Any) -> None:  # Any: each plugin has its own config dataclass
+        self.config = config
+
+    @abstractmethod
+    def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
+        """Start all hosts, in parallel."""
+
+    @abstractmethod
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """End every host; kill those that do not end in time. Safe to call twice."""

@@ -1,0 +1,131 @@
+"""The model interface: one definition of the policy for rollout, reference and trainer.
+
+Axes: B rows, T decision steps, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from rlinf_core.api.algorithm import PolicyOutputs
+    from rlinf_core.types import Experience, IntArray, Message, Sampling
+
+Want = Literal["logprobs", "entropy", "values"]
+
+
+class TextProcessor(ABC):
+    """Text to token ids and back. Ids are made once; nothing re-tokenises a response."""
+
+    eos_ids: frozenset[int]
+    pad_id: int
+    context_length: int
+
+    @abstractmethod
+    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Ids that the model continues: exactly one BOS if the model has one, chat template applied
+        to messages (or to a text, as one user message, where the model config says so)."""
+
+    @abstractmethod
+    def encode_response(self, text: str) -> list[int]:
+        """Ids of a demonstration, closed by an end-of-sequence id."""
+
+    @abstractmethod
+    def decode(self, token_ids: Sequence[int] | IntArray) -> str:
+        """Text without special tokens."""
+
+
+@dataclass
+class ActionSample:
+    """Actions of N environments with the behaviour policy's log-probabilities."""
+
+    actions: Tensor  # [N, C, A] float, or [N] int64
+    logprobs_N: Tensor
+    values_N: Tensor | None = None
+
+
+class Decoder(ABC):
+    """A key/value-cached incremental decoder over a fixed set of row slots; inference only.
+
+    A slot is admitted by `prefill`, advanced by `step`, given up by `release`. Slots may hold rows
+    of different lengths. Logits are float32 `[rows, V]` for the next token of each row.
+    """
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Read the module's weights again; call after every weight update."""
+
+    @abstractmethod
+    def prefill(self, slots: Sequence[int], prompts: Sequence[IntArray]) -> Tensor:
+        """Start rows in free slots. Rows with equal prompts may share the computation."""
+
+    @abstractmethod
+    def step(self, slots: Sequence[int], tokens: Tensor) -> Tensor:
+        """Append one token (int64 `[rows]`) to each named slot."""
+
+    @abstractmethod
+    def release(self, slots: Sequence[int]) -> None:
+        """Free slots, to be admitted again."""
+
+
+class Model(ABC):
+    """A policy architecture with its processor. Constructed with its config dataclass."""
+
+    def __init__(self, config: Any) -> None:  # Any: each plugin has its own config dataclass
+        self.config = config
+
+    @abstractmethod
+    def module(self, seed: int = 0) -> nn.Module:
+        """A new module on the CPU, weights loaded, or initialised from `seed`; float32 unless the
+        config says otherwise. Raises `ModelError`."""
+
+    @abstractmethod
+    def collate(self, rows: Sequence[Experience], width: int | None = None) -> dict[str, Tensor]:
+        """Model inputs of these rows, right-padded to T = the longest row or `width`."""
+
+    @abstractmethod
+    def policy_outputs(
+        self,
+        module: nn.Module,
+        inputs: Mapping[str, Tensor],
+        want: frozenset[Want],
+        sampling: Sampling | None = None,
+    ) -> PolicyOutputs:
+        """`[B, T]` outputs for collated inputs under the sampling transform. Called inside the root
+        module's forward, with gradient or without."""
+
+    def blocks(self, module: nn.Module) -> list[nn.Module]:
+        """Repeated units, for sharding and gradient checkpointing."""
+        return []
+
+    def processor(self) -> TextProcessor:
+        """The text processor. Embodied models without text have none."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError(f"model {type(self).__name__} has no text processor; it cannot serve a text task")
+
+    def decoder(self, module: nn.Module, slots: int, max_length: int) -> Decoder:
+        """An incremental decoder over `module` (text models)."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError(f"model {type(self).__name__} has no decoder; it cannot serve a text task")
+
+    def act(
+        self, module: nn.Module, observations: Mapping[str, Tensor], seeds: Sequence[int], greedy: bool = False
+    ) -> ActionSample:
+        """Actions for N environments (embodied models); row i draws from `seeds[i]` alone."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError(f"model {type(self).__name__} cannot act; it cannot serve an embodied task")
+
+    def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
+        """Write full weights (and what else is needed to load them elsewhere) into `path`."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError(f"model {type(self).__name__} has no export")

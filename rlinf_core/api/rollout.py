@@ -1,0 +1,40 @@
+"""The rollout-engine interface for language models."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlinf_core.api.backend import LoRAConfig, WeightBucket
+    from rlinf_core.api.model import Model
+    from rlinf_core.types import Request, Sample, Sampling
+
+
+class RolloutEngine(ABC):
+    """Generates responses on one rank. Constructed with its config, the model and the adapters."""
+
+    version: int = -1  # weight version in use; -1 = none loaded
+
+    def __init__(self, config: Any, model: Model, lora: LoRAConfig, device: str = "cpu", seed: int = 0) -> None:
+        self.config = config  # Any: each plugin has its own config dataclass
+        self.model = model
+        self.lora = lora
+        self.device = device
+        self.seed = seed
+
+    @abstractmethod
+    def generate(self, requests: Iterable[list[Request]], sampling: Sampling) -> Iterator[list[Sample]]:
+        """Finished samples as they finish, while further requests are admitted. What a request
+        yields depends on its seed, its prompt and the weights alone."""
+
+    @abstractmethod
+    def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
+        """Install one weight version, completely, before the next token; returns the version."""
+
+    def onload(self) -> None:
+        """Bring weights and cache onto the device."""
+
+    def offload(self) -> None:
+        """Free the device."""

@@ -1,0 +1,76 @@
+"""The simulator interface: vectorised environments.
+
+Axes: N environments, C actions of a chunk, A action dimensions, S state dimensions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass
+class Observation:
+    """What N environments show."""
+
+    state: NDArray[np.float32] | None = None  # [N, S]
+    images: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)  # camera -> [N, H, W, 3]
+    instruction: list[str] | None = None  # N texts
+
+
+@dataclass
+class Transition:
+    """The outcome of one action chunk. Once an environment has ended inside a chunk, the rest of
+    its chunk is not executed: `executed` is False there and rewards are 0."""
+
+    observation: Observation  # after automatic reset where an episode ended
+    rewards_NC: NDArray[np.float32]
+    terminated_NC: NDArray[np.bool_]  # the task ended (success or failure): no bootstrap
+    truncated_NC: NDArray[np.bool_]  # cut by a time limit: bootstrap from `final_observation`
+    executed_NC: NDArray[np.bool_]
+    success_N: NDArray[np.bool_]  # the episode that ended in this chunk, or is running, has succeeded
+    final_observation: Observation | None = None  # before reset; rows of ended episodes are valid
+
+
+@dataclass(frozen=True)
+class Space:
+    """A continuous box of `shape` between `low` and `high`, or `n` discrete actions."""
+
+    shape: tuple[int, ...] = ()
+    low: float = -1.0
+    high: float = 1.0
+    n: int | None = None  # set = discrete
+
+
+class Simulator(ABC):
+    """N environments. Constructed with its config, N and a seed."""
+
+    action_space: Space
+    observation_space: Mapping[str, Space]  # "state", "images/CAMERA"
+    max_episode_steps: int
+
+    def __init__(self, config: Any, num_envs: int, seed: int) -> None:
+        self.config = config  # Any: each plugin has its own config dataclass
+        self.num_envs = num_envs
+        self.seed = seed
+
+    @abstractmethod
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Start a new episode in every environment; equal seeds give equal episodes."""
+
+    @abstractmethod
+    def step(self, actions: NDArray[Any]) -> Transition:
+        """Execute `[N, C, A]` float (or `[N, C]` int) actions with automatic reset."""
+
+    def tasks(self) -> list[str]:
+        """Task names this simulator can be configured for."""
+        return []
+
+    def close(self) -> None:
+        """Free what the simulator holds."""

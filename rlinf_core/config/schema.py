@@ -1,0 +1,106 @@
+"""The settings of a run, as dataclasses; component sections take their shape from the plugin's spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rlinf_core.api.backend import LoRAConfig, OptimizerConfig
+from rlinf_core.types import Sampling
+
+
+@dataclass(frozen=True)
+class Component:
+    """A plugin chosen by name with its own config dataclass."""
+
+    kind: str  # "algorithms", as in the entry-point group
+    name: str
+    config: Any  # an instance of the plugin's config dataclass
+
+
+@dataclass(frozen=True)
+class WeightedReward:
+    """One term of the composed reward."""
+
+    component: Component
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The training loop."""
+
+    steps: int = 100  # of the outer loop: one rollout batch each
+    prompts_per_step: int = 32  # prompts (or initial states); times the group size = samples
+    mini_batches: int = 1  # optimizer steps per rollout batch
+    update_epochs: int = 1  # passes over each rollout batch
+    micro_batch_tokens: int = 8192  # padded tokens of one forward and backward on one rank
+    old_logprobs: Literal["auto", "rollout", "recompute"] = "auto"
+    skip_gradient_free: bool = True  # leave out rows whose loss has exactly zero gradient
+    max_prompt_tokens: int = 0  # drop longer prompts; 0 = longer than the context is an error
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Validation on held-out data."""
+
+    every: int = 10  # steps; 0 = only before the first and after the last step
+    samples: int = 256  # held-out prompts
+    temperature: float | None = None  # None = as in training
+    max_batch: int = 0  # prompts at once; 0 = all
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Saving."""
+
+    every: int = 50  # steps; 0 = only at the end
+    keep: int = 2  # newest ones kept
+    export: bool = True  # write RUN/export, which transformers loads, at the end
+
+
+@dataclass(frozen=True)
+class WarmStartConfig:
+    """Supervised steps on the dataset's demonstrations before RL."""
+
+    steps: int = 0
+    batch_size: int = 64
+    lr: float = 1e-3
+
+
+@dataclass(frozen=True)
+class RewardPoolConfig:
+    """Processes that score, and how long they may take."""
+
+    workers: int = 1  # 0 = in the reward worker itself, without a deadline (for debugging)
+    timeout_s: float = 10.0  # an item
+    retries: int = 1
+    max_error_rate: float = 0.2  # of a step's samples with error or timeout; above it the run ends
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything about one run, resolved and checked."""
+
+    algo: Component
+    backend: Component
+    model: Component
+    engine: Component
+    rollout: Component | None = None  # text tasks
+    data: Component | None = None  # text tasks
+    rewards: tuple[WeightedReward, ...] = ()
+    simulator: Component | None = None  # embodied tasks
+    trackers: tuple[Component, ...] = ()
+    seed: int = 0
+    output: str = ""  # RUN; "" = runs/NAME-TIME
+    ranks: int = 0  # training and rollout processes; 0 = from the machine
+    train: TrainConfig = TrainConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    lora: LoRAConfig = LoRAConfig()
+    sampling: Sampling = Sampling()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    reward_pool: RewardPoolConfig = RewardPoolConfig()
+    origins: Mapping[str, str] = field(default_factory=dict)  # dotted key -> where its value came from

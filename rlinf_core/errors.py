@@ -1,0 +1,56 @@
+"""The errors that rlinf raises; each message says what was asked, what there is and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RlinfError(Exception):
+    """Base of every error that a user can cause or needs to read."""
+
+
+class ConfigError(RlinfError):
+    """A setting is unknown, of the wrong type, out of range, or impossible beside another one."""
+
+
+class PluginError(RlinfError):
+    """A plugin is broken, of the wrong API version, or offered twice."""
+
+
+class PluginNotFoundError(PluginError):
+    """No installed distribution offers the plugin asked for."""
+
+
+class DataError(RlinfError):
+    """A dataset is missing, empty or has an unusable row."""
+
+
+class ModelError(RlinfError):
+    """A model cannot be found, loaded or used for what was asked."""
+
+
+class RewardError(RlinfError):
+    """A reward function raises, hangs or returns something unusable too often."""
+
+
+class CheckpointError(RlinfError):
+    """A checkpoint is missing, damaged or made by a different run."""
+
+
+class WorkerError(RlinfError):
+    """A worker raised or died.
+
+    `worker` names it (`actor[1]`); `traceback` is the worker's own traceback, or "".
+    """
+
+    def __init__(self, message: str, *, worker: str = "", traceback: str = "") -> None:
+        super().__init__(message)
+        self.worker = worker
+        self.traceback = traceback
+
+
+def suggest(asked: str, known: Iterable[str]) -> str:
+    """` Did you mean 'x'?` for the nearest known name, or "" if none is near."""
+    near = difflib.get_close_matches(asked, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""

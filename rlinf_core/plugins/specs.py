@@ -1,0 +1,99 @@
+"""What a plugin registers: one light, typed record a plugin; the heavy class stays a string."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rlinf_core.api.capabilities import (
+    AlgorithmNeeds,
+    BackendCapabilities,
+    ModelCapabilities,
+    Modality,
+    RolloutCapabilities,
+    SimulatorCapabilities,
+)
+
+API_VERSION = "1.0"
+
+
+@dataclass(frozen=True)
+class NoConfig:
+    """For plugins without settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginSpec:
+    """Name, one-line summary, config dataclass and `module:Class` of a plugin."""
+
+    kind: ClassVar[str] = ""
+
+    name: str
+    summary: str
+    target: str
+    config: type = NoConfig
+    api: str = ">=1.0,<2.0"  # versions of the rlinf plugin API it works with
+
+    def load(self) -> type[Any]:  # Any: the class differs by kind
+        """Import and return the class, in the process that needs it."""
+        module, _, attribute = self.target.partition(":")
+        loaded: type[Any] = getattr(importlib.import_module(module), attribute)
+        return loaded
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmSpec(PluginSpec):
+    """`needs` maps the config to what the algorithm needs; it runs before any process starts."""
+
+    kind: ClassVar[str] = "algorithms"
+    needs: Callable[[Any], AlgorithmNeeds]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendSpec(PluginSpec):
+    """`rollout` names the rollout engine used when the user names none."""
+
+    kind: ClassVar[str] = "backends"
+    provides: BackendCapabilities = BackendCapabilities()
+    rollout: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutSpec(PluginSpec):
+    kind: ClassVar[str] = "rollouts"
+    provides: RolloutCapabilities = RolloutCapabilities()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec(PluginSpec):
+    kind: ClassVar[str] = "models"
+    provides: ModelCapabilities = ModelCapabilities()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatorSpec(PluginSpec):
+    kind: ClassVar[str] = "simulators"
+    provides: SimulatorCapabilities = SimulatorCapabilities()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSpec(PluginSpec):
+    kind: ClassVar[str] = "engines"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackerSpec(PluginSpec):
+    kind: ClassVar[str] = "trackers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardSpec(PluginSpec):
+    kind: ClassVar[str] = "rewards"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec(PluginSpec):
+    kind: ClassVar[str] = "datasets"
+    modality: Modality = "text"

@@ -1,0 +1,110 @@
+"""What travels between workers: prompts, requests, samples and trajectories (numpy only, no torch).
+
+Axes: P prompt tokens, T decision steps (response tokens, or environment steps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    IntArray = NDArray[np.int64]
+    FloatArray = NDArray[np.float32]
+    BoolArray = NDArray[np.bool_]
+
+FinishReason = Literal["stop", "length", "abort"]
+Message = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One dataset row: the prompt as text or chat messages, and what the reward needs."""
+
+    prompt: str | list[Message]
+    answer: Any = None  # whatever the dataset holds; only rewards read it
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    demonstration: str | None = None  # a response to imitate in supervised training
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A tokenised row. `index` is its position in the dataset and never depends on shuffling."""
+
+    index: int
+    token_ids: IntArray  # [P]
+    text: str
+    answer: Any = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Request:
+    """Ask for one response. Requests of one `group` share a prompt; `replica` counts within it."""
+
+    prompt: Prompt
+    group: int
+    replica: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn; rollout and trainer apply the same transform. `temperature=0` is greedy."""
+
+    max_new_tokens: int = 64
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0 = off
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()  # texts that end a response; they stay in it
+
+
+@dataclass(kw_only=True)
+class Experience:
+    """What training needs of one rollout, whatever the modality; one row of a batch."""
+
+    group: int
+    replica: int
+    seed: int
+    mask: BoolArray  # [T]; True where the policy decided and the decision is trained
+    logprobs: FloatArray  # [T]; of the behaviour policy, after the sampling transform
+    weight_version: int
+    finish: FinishReason = "stop"
+    reward: float | None = None
+    reward_parts: dict[str, float] = field(default_factory=dict)
+    step_rewards: FloatArray | None = None  # [T]
+    reference_logprobs: FloatArray | None = None  # [T]
+    values: FloatArray | None = None  # [T]
+    error: str | None = None  # why the reward could not be computed; such rows are dropped
+
+    @property
+    def length(self) -> int:
+        """Number of trained decisions: the sum of the mask."""
+        return int(self.mask.sum())
+
+
+@dataclass(kw_only=True)
+class Sample(Experience):
+    """One response of a language model, as token ids; text is for rewards and people only."""
+
+    prompt: Prompt
+    response_ids: IntArray  # [T]
+    text: str = ""
+
+
+@dataclass(kw_only=True)
+class Trajectory(Experience):
+    """One episode of a simulator. T counts policy decisions (action chunks)."""
+
+    observations: dict[str, NDArray[Any]]  # name -> [T, ...]
+    actions: NDArray[Any]  # [T, C, A] float, or [T] int for discrete spaces
+    success: bool = False
+    truncated: bool = False  # ended by a time limit, not by the task
+
+
+Chunk = list[Experience]
