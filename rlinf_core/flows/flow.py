@@ -1,0 +1,89 @@
+"""What a flow is: the training loop of one step, written once over workers and streams."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlinf_core.comm.stream import Stream
+    from rlinf_core.roles.actor import TrainReport
+    from rlinf_core.types import Experience
+
+
+@dataclass
+class StepResult:
+    """What one step produced: its rows, its metrics, and warnings for a person."""
+
+    rows: list[Experience]
+    metrics: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+class Flow(ABC):
+    """A training flow over worker groups."""
+
+    @abstractmethod
+    def step(self, requests: Stream, step: int) -> StepResult:
+        """One step of training from these requests."""
+
+    @abstractmethod
+    def evaluate(self, requests: Stream) -> list[Experience]:
+        """Rows of the current policy, scored, without training."""
+
+
+def merge_reports(reports: Sequence[TrainReport]) -> dict[str, float]:
+    """Metrics of one step from every rank's report, named `train/...`."""
+    sums: dict[str, list[float]] = {}
+    for report in reports:
+        for name, (total, count) in report.sums.items():
+            held = sums.setdefault(name, [0.0, 0.0])
+            held[0] += total
+            held[1] += count
+    merged = {name: total / count for name, (total, count) in sums.items() if count}
+    merged.update(reports[0].facts)
+    for report in reports:
+        for name, peak in report.peaks.items():
+            merged[name] = max(merged.get(name, 0.0), peak)
+    return {f"train/{name}": value for name, value in merged.items()}
+
+
+def row_metrics(rows: Sequence[Experience]) -> dict[str, float]:
+    """Statistics of the generated rows, named `train/...`; rows that could not be scored are apart."""
+    scored = [row for row in rows if row.error is None and row.reward is not None]
+    metrics = {"train/unscored": float(len(rows) - len(scored)), "train/samples": float(len(rows))}
+    if not scored:
+        return metrics
+    rewards = [float(row.reward or 0.0) for row in scored]
+    lengths = [row.length for row in scored]
+    mean = sum(rewards) / len(rewards)
+    metrics["train/reward"] = mean
+    metrics["train/reward_std"] = (sum((r - mean) ** 2 for r in rewards) / len(rewards)) ** 0.5
+    metrics["train/response_length"] = sum(lengths) / len(lengths)
+    metrics["train/response_length_max"] = float(max(lengths))
+    metrics["train/truncated"] = sum(row.finish == "length" for row in scored) / len(scored)
+    for part in sorted({name for row in scored for name in row.reward_parts}):
+        values = [row.reward_parts[part] for row in scored if part in row.reward_parts]
+        metrics[f"train/reward_{part}"] = sum(values) / len(values)
+    return metrics
+
+
+def record(row: Experience) -> Mapping[str, Any]:  # Any: JSON values
+    """A row as a JSON-able record for the sample log."""
+    base: dict[str, Any] = {
+        "group": row.group,
+        "replica": row.replica,
+        "reward": row.reward,
+        "reward_parts": row.reward_parts,
+        "length": row.length,
+        "finish": row.finish,
+        "weight_version": row.weight_version,
+    }
+    prompt = getattr(row, "prompt", None)
+    if prompt is not None:
+        base |= {"prompt": prompt.text, "response": getattr(row, "text", ""), "answer": prompt.answer}
+    if row.error is not None:
+        base["error"] = row.error
+    return base

@@ -1,0 +1,93 @@
+"""The reward role: scores finished samples in killable processes while others are generated."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rlinf_core.api.reward import RewardItem
+from rlinf_core.errors import RewardError
+from rlinf_core.plugins import plugins
+from rlinf_core.roles.reward_pool import PoolReward, RewardPool
+from rlinf_core.types import Sample
+from rlinf_core.worker import Worker, WorkerContext, stage
+
+if TYPE_CHECKING:
+    from rlinf_core.config.schema import RunConfig
+
+
+@dataclass
+class RewardReport:
+    """Verdicts of one step's samples and the seconds spent scoring."""
+
+    verdicts: dict[str, int] = field(default_factory=dict)
+    samples: int = 0
+    seconds: float = 0.0
+
+
+class RewardWorker(Worker):
+    """Scores samples with the run's weighted rewards."""
+
+    def __init__(self, context: WorkerContext, config: RunConfig) -> None:
+        super().__init__(context)
+        self.limit = config.reward_pool.max_error_rate
+        self.pool = RewardPool(
+            [
+                PoolReward(
+                    name=term.component.name,
+                    target=plugins().get(term.component.kind, term.component.name).target,
+                    config=term.component.config,
+                    weight=term.weight,
+                )
+                for term in config.rewards
+            ],
+            workers=config.reward_pool.workers,
+            timeout_s=config.reward_pool.timeout_s,
+            retries=config.reward_pool.retries,
+        )
+
+    @stage
+    def score(self, chunks: Iterator[list[Sample]]) -> Iterator[list[Sample]]:
+        """Fill `reward`, `reward_parts` or `error`; returns a `RewardReport`.
+
+        Raises `RewardError` when more than `max_error_rate` of a step could not be scored.
+        """
+        report = RewardReport()
+        counts: Counter[str] = Counter()
+        failures: list[str] = []
+        for chunk in chunks:
+            began = time.perf_counter()
+            scored = self.pool.score([_item(sample) for sample in chunk])
+            for sample, score in zip(chunk, scored, strict=True):
+                sample.reward, sample.reward_parts, sample.error = score.value, score.parts, score.error
+                counts.update(score.verdicts.values())
+                if score.error is not None:
+                    failures.append(score.error)
+            report.samples += len(chunk)
+            report.seconds += time.perf_counter() - began
+            yield chunk
+        if len(failures) > self.limit * report.samples:
+            raise RewardError(
+                f"{len(failures)} of {report.samples} samples could not be scored "
+                f"(reward_pool.max_error_rate is {self.limit:g}); the first: {failures[0]}"
+            )
+        report.verdicts = dict(counts)
+        return report
+
+    def close(self) -> None:
+        """End the scoring processes."""
+        self.pool.close()
+
+
+def _item(sample: Sample) -> RewardItem:
+    prompt = sample.prompt
+    return RewardItem(
+        prompt=prompt.text,
+        response=sample.text,
+        answer=prompt.answer,
+        meta=prompt.meta,
+        finish=sample.finish,
+    )

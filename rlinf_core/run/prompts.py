@@ -1,0 +1,151 @@
+"""Which prompts each step trains on: a shuffled, endless, resumable walk over a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlinf_core.errors import DataError
+from rlinf_core.run.seeds import derive_seed
+from rlinf_core.types import Prompt, Request, Row, Sample
+
+if TYPE_CHECKING:
+    from rlinf_core.api import Dataset, TextProcessor
+
+SCAN = 10_000  # rows whose length is checked before the run starts
+
+
+class PromptSource:
+    """Tokenised prompts of one split.
+
+    `position` counts rows drawn since the start of the run; it is all that a resumed run needs.
+    """
+
+    def __init__(
+        self, dataset: Dataset, processor: TextProcessor, seed: int, max_new_tokens: int, max_prompt_tokens: int
+    ) -> None:
+        self.dataset = dataset
+        self.processor = processor
+        self.seed = seed
+        self.room = processor.context_length - max_new_tokens
+        self.max_prompt_tokens = max_prompt_tokens
+        self.position = 0
+        self._epoch = -1
+        self._order: Sequence[int] = ()
+
+    def check(self) -> None:
+        """Raise `DataError` if prompts (of the first 10,000) do not fit into the context."""
+        if self.max_prompt_tokens:
+            lengths = [len(self._encode(self.dataset[i])) for i in range(min(SCAN, len(self.dataset)))]
+            if lengths and min(lengths) > self.limit:
+                raise DataError(
+                    f"train.max_prompt_tokens={self.max_prompt_tokens} drops every prompt; "
+                    f"the shortest has {min(lengths)} tokens"
+                )
+            return
+        count = min(SCAN, len(self.dataset))
+        lengths = [len(self._encode(self.dataset[i])) for i in range(count)]
+        long = [length for length in lengths if length > self.room]
+        if long:
+            raise self._too_long(len(long), count, max(long))
+
+    @property
+    def limit(self) -> int:
+        """Longest prompt used."""
+        return min(self.room, self.max_prompt_tokens) if self.max_prompt_tokens else self.room
+
+    def draw(self, count: int) -> list[Prompt]:
+        """The next `count` prompts of the walk; every epoch is a new permutation."""
+        drawn: list[Prompt] = []
+        skipped = 0
+        while len(drawn) < count:
+            prompt = self.prompt(self._index(self.position))
+            self.position += 1
+            if len(prompt.token_ids) <= self.limit:
+                drawn.append(prompt)
+                continue
+            skipped += 1
+            if not self.max_prompt_tokens or skipped > 2 * len(self.dataset):
+                raise self._too_long(skipped, skipped + len(drawn), len(prompt.token_ids))
+        return drawn
+
+    def first(self, count: int) -> list[Prompt]:
+        """The first `count` prompts in dataset order that fit, for evaluation."""
+        prompts = (self.prompt(i) for i in range(len(self.dataset)))
+        kept: list[Prompt] = []
+        for prompt in prompts:
+            if len(prompt.token_ids) <= self.room:
+                kept.append(prompt)
+            if len(kept) == count:
+                break
+        return kept
+
+    def prompt(self, index: int) -> Prompt:
+        """Row `index`, tokenised."""
+        row = self.dataset[index]
+        ids = np.asarray(self._encode(row), dtype=np.int64)
+        return Prompt(index=index, token_ids=ids, text=_text(row), answer=row.answer, meta=row.meta)
+
+    def demonstrations(self, count: int) -> list[Sample]:
+        """The next `count` rows with their demonstrations as samples to imitate."""
+        return [self._demonstration(prompt) for prompt in self.draw(count)]
+
+    def _demonstration(self, prompt: Prompt) -> Sample:
+        text = self.dataset[prompt.index].demonstration
+        if text is None:
+            raise DataError(
+                f"warm_start.steps is set, but row {prompt.index} of the dataset has no demonstration; "
+                "set warm_start.steps=0 or name the column that holds one (data.demonstration_key)"
+            )
+        ids = np.asarray(self.processor.encode_response(text), dtype=np.int64)
+        return Sample(
+            group=prompt.index,
+            replica=0,
+            seed=0,
+            mask=np.ones(len(ids), dtype=bool),
+            logprobs=np.zeros(len(ids), dtype=np.float32),
+            weight_version=-1,
+            prompt=prompt,
+            response_ids=ids,
+            text=text,
+        )
+
+    def _index(self, position: int) -> int:
+        epoch, offset = divmod(position, len(self.dataset))
+        if epoch != self._epoch:
+            seed = derive_seed(self.seed, "epoch", epoch)
+            self._order = np.random.default_rng(seed).permutation(len(self.dataset)).tolist()
+            self._epoch = epoch
+        return int(self._order[offset])
+
+    def _encode(self, row: Row) -> list[int]:
+        return self.processor.encode_prompt(row.prompt)
+
+    def _too_long(self, long: int, seen: int, longest: int) -> DataError:
+        return DataError(
+            f"{long} of {seen} prompts are longer than the {self.room} tokens that the context of "
+            f"{self.processor.context_length} leaves beside sampling.max_new_tokens (longest: {longest}); "
+            f"shorten the responses, or set train.max_prompt_tokens={self.room} to drop these prompts"
+        )
+
+
+def requests(prompts: Sequence[Prompt], replicas: int, first_group: int, *seed: int | str) -> Iterator[list[Request]]:
+    """One chunk a prompt: its group of requests, each with a seed of its own."""
+    for offset, prompt in enumerate(prompts):
+        yield [
+            Request(
+                prompt=prompt,
+                group=first_group + offset,
+                replica=replica,
+                seed=derive_seed(*seed, offset, prompt.index, replica),
+            )
+            for replica in range(replicas)
+        ]
+
+
+def _text(row: Row) -> str:
+    if isinstance(row.prompt, str):
+        return row.prompt
+    return "\n".join(f"{message['role']}: {message['content']}" for message in row.prompt)

@@ -1,0 +1,234 @@
+"""Runs a composed job: warm start, steps, validation, checkpoints, export."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlinf_core.api import OptimizerConfig
+from rlinf_core.comm.stream import Stream
+from rlinf_core.errors import CheckpointError, ConfigError
+from rlinf_core.flows.flow import StepResult, merge_reports, record
+from rlinf_core.plugins import plugins
+from rlinf_core.roles.setup import build
+from rlinf_core.run.checkpoint import Checkpoint, CheckpointStore
+from rlinf_core.run.compose import RunGraph, make_source, start
+from rlinf_core.run.evaluate import eval_metrics
+from rlinf_core.run.interrupt import Interrupt
+from rlinf_core.run.metrics import JsonLines, TrackerSet
+
+if TYPE_CHECKING:
+    from rlinf_core.config.schema import RunConfig
+    from rlinf_core.run.view import View
+
+SAMPLES_LOGGED = 8  # rows of each step that go to samples.jsonl
+WARM_CHUNK = 25  # supervised steps a call
+
+
+@dataclass
+class RunSummary:
+    """How a run ended. `first` and `last` are the first and the last evaluation."""
+
+    output: Path
+    step: int
+    seconds: float
+    interrupted: bool = False
+    first: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+    exported: Path | None = None
+
+
+class Runner:
+    """One run from its settings to its summary."""
+
+    def __init__(self, config: RunConfig, dumped: Mapping[str, Any], view: View, *, resume: bool) -> None:
+        self.config = config
+        self.output = Path(config.output)
+        self.view = view
+        self.resume = resume
+        self.step = 0
+        self._dumped = dumped
+        self._warm_done = config.warm_start.steps == 0
+        self._primary = config.rewards[0].component.name if config.rewards else ""
+        self._store = CheckpointStore(self.output / "checkpoints", config.checkpoint.keep)
+
+    def run(self) -> RunSummary:
+        """Train to the end, or until Ctrl-C. Every process has ended when this returns or raises."""
+        began = time.perf_counter()
+        checkpoint = self._open_output()
+        self.source = make_source(self.config)
+        self._open_logs(checkpoint)
+        hooks = plugins().observers()
+        hooks.rlinf_configure(config=self.config)
+        self.summary = RunSummary(self.output, self.step, 0.0)
+        error: BaseException | None = None
+        try:
+            self.view.phase("starting workers")
+            self.graph: RunGraph = start(self.config)
+            try:
+                hooks.rlinf_run_start(run=self)
+                with Interrupt() as self._interrupt:
+                    self._train(checkpoint)
+            finally:
+                self.graph.engine.stop()
+        except BaseException as err:
+            error = err
+            raise
+        finally:
+            hooks.rlinf_run_end(run=self, error=error)
+            self._trackers.finish(error)
+        self.summary.seconds = time.perf_counter() - began
+        return self.summary
+
+    def _open_output(self) -> Checkpoint | None:
+        if not self.resume:
+            if self.output.exists() and any(self.output.iterdir()):
+                raise ConfigError(
+                    f"output: {self.output} is not empty; name another folder, or continue that run with "
+                    f"--resume {self.output}"
+                )
+            self.output.mkdir(parents=True, exist_ok=True)
+            return None
+        checkpoint = self._store.latest()
+        if checkpoint is None:
+            self.view.warn("no checkpoint yet: the run starts from its beginning")
+        return checkpoint
+
+    def _open_logs(self, checkpoint: Checkpoint | None) -> None:
+        resumed = None if not self.resume else (checkpoint.step if checkpoint else -1)
+        self._metrics = JsonLines(self.output / "metrics.jsonl", resumed)
+        self._samples = JsonLines(self.output / "samples.jsonl", resumed)
+        trackers = {component.name: build(component) for component in self.config.trackers}
+        self._trackers = TrackerSet(trackers, self.view.warn)
+        self._trackers.start(self.output, self._dumped, checkpoint.step if checkpoint else 0)
+
+    def _train(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        if not self._warm_done:
+            self._warm_start()
+        if checkpoint is None and not self._interrupt.requested:
+            self._evaluate({})
+            if self.config.warm_start.steps:
+                self._save()
+        while self.step < self.config.train.steps and not self._interrupt.requested:
+            self._one_step()
+        self._finish()
+
+    def _finish(self) -> None:
+        self._interrupt.settle()
+        if self._interrupt.requested:
+            self.view.phase("interrupted; saving")
+            self.summary.interrupted = True
+        if self._warm_done and self._saved_step() != self.step:
+            self._save()
+        if self.config.checkpoint.export and not self._interrupt.requested:
+            self.summary.exported = self.output / "export"
+            self.graph.actor.call("export", str(self.summary.exported)).wait()
+        self.summary.step = self.step
+
+    def _one_step(self) -> None:
+        began = time.perf_counter()
+        result = self.graph.flow.step(Stream.of(self.source.train(self.step)), self.step)
+        self.step += 1
+        metrics = result.metrics
+        metrics["time/step"] = time.perf_counter() - began
+        tokens = sum(row.length for row in result.rows)
+        metrics["util/tokens_per_s"] = tokens / metrics["time/step"]
+        metrics["util/samples_per_s"] = len(result.rows) / metrics["time/step"]
+        every = self.config.eval.every
+        if (every and self.step % every == 0) or self.step == self.config.train.steps:
+            self._evaluate(metrics)
+        else:
+            self._log(metrics)
+        self._show(result)
+        plugins().observers().rlinf_step_end(run=self, step=self.step, metrics=metrics)
+        every = self.config.checkpoint.every
+        if every and self.step % every == 0 and not self._interrupt.requested:
+            self._save()
+
+    def _show(self, result: StepResult) -> None:
+        for row in result.rows[:SAMPLES_LOGGED]:
+            self._samples.write({"step": self.step, **record(row)})
+        self.view.step(self.step, result)
+
+    def _evaluate(self, metrics: dict[str, float]) -> None:
+        """Add evaluation metrics to a step's and log both as one record."""
+        self.view.phase("evaluating")
+        began = time.perf_counter()
+        rows = self.graph.flow.evaluate(Stream.of(self.source.eval()))
+        found = eval_metrics(rows, self._primary)
+        metrics.update(found)
+        metrics["time/eval"] = time.perf_counter() - began
+        self.summary.first = self.summary.first or found
+        self.summary.last = found
+        self._log(metrics)
+        self.view.eval(self.step, found, rows)
+
+    def _log(self, metrics: Mapping[str, float]) -> None:
+        self._metrics.write({"step": self.step, **metrics})
+        self._trackers.log(self.step, metrics, [])
+
+    def _warm_start(self) -> None:
+        warm = self.config.warm_start
+        optimizer = replace(OptimizerConfig(), lr=warm.lr, grad_clip=self.config.optimizer.grad_clip)
+        self.graph.actor.call("reset_optimizer", optimizer, warm.steps).wait()
+        for done in range(0, warm.steps, WARM_CHUNK):
+            if self._interrupt.requested:
+                return
+            count = min(WARM_CHUNK, warm.steps - done)
+            batches = [self.source.demonstrations(warm.batch_size) for _ in range(count)]
+            reports = self.graph.actor.call("imitate", batches).wait()
+            self.view.warm_start(done + count, warm.steps, merge_reports(reports))
+        self.graph.actor.call("start_rl").wait()
+        self._warm_done = True
+
+    def _save(self) -> None:
+        def write(folder: Path) -> dict[str, Any]:
+            trainer = folder / "trainer"
+            states = self.graph.actor.call("save", str(trainer)).wait()
+            return {
+                "algorithm": states[0],
+                "source": self.source.state_dict(),
+                "first_eval": self.summary.first,
+                "ranks": self.graph.ranks,
+                "seed": self.config.seed,
+            }
+
+        path = self._store.save(self.step, write)
+        plugins().observers().rlinf_checkpoint_saved(run=self, step=self.step, path=path)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.state
+        try:
+            self.source.load_state_dict(state["source"])
+            self.graph.actor.call("load", str(checkpoint.path / "trainer"), state["algorithm"]).wait()
+            self.summary.first = dict(state["first_eval"])
+        except KeyError as err:
+            raise CheckpointError(f"checkpoint {checkpoint.path} lacks {err} in state.json") from err
+        if state["ranks"] != self.graph.ranks:
+            self.view.warn(
+                f"the checkpoint was written by {state['ranks']} ranks, this run has {self.graph.ranks}: "
+                "training continues, but not bit for bit"
+            )
+        self.step = checkpoint.step
+        self._warm_done = True
+
+    def _saved_step(self) -> int | None:
+        latest = self._store.latest()
+        return latest.step if latest else None
+
+
+def write_config(output: Path, dumped: Mapping[str, Any]) -> None:
+    """`RUN/config.yaml`, from which the run can be started again or resumed."""
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "config.json").write_text(json.dumps(dumped, indent=1))
+
+
+def summary_record(summary: RunSummary) -> dict[str, Any]:  # Any: JSON values
+    """The summary as a JSON-able record."""
+    return {**asdict(summary), "output": str(summary.output), "exported": str(summary.exported or "")}

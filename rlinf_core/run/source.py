@@ -1,0 +1,90 @@
+"""What a run asks its rollout for, step by step, and what it must remember to go on later."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from rlinf_core.errors import CheckpointError
+from rlinf_core.roles.setup import build_dataset, build_model
+from rlinf_core.run.prompts import PromptSource, requests
+from rlinf_core.run.seeds import derive_seed
+
+if TYPE_CHECKING:
+    from rlinf_core.config.schema import Component, RunConfig
+    from rlinf_core.types import Experience
+
+
+class Source(ABC):
+    """Requests of training and evaluation. Chunks are groups."""
+
+    @abstractmethod
+    def train(self, step: int) -> Iterator[list[Any]]:
+        """The requests of one step."""
+
+    @abstractmethod
+    def eval(self) -> Iterator[list[Any]]:
+        """The same requests at every evaluation."""
+
+    def demonstrations(self, count: int) -> list[Experience]:
+        """Rows to imitate in a warm start."""
+        raise CheckpointError("this task has no demonstrations to start from; set warm_start.steps=0")
+
+    def state_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """What a resumed run needs."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken. Raises `CheckpointError` if the data is different."""
+
+
+class TextSource(Source):
+    """Prompts of a dataset, each asked for `group_size` times."""
+
+    def __init__(self, config: RunConfig, group_size: int) -> None:
+        self.config = config
+        self.group_size = group_size
+        component = cast("Component", config.data)
+        processor = build_model(config).processor()
+        room = (processor, config.seed, config.sampling.max_new_tokens, config.train.max_prompt_tokens)
+        self.prompts = PromptSource(build_dataset(component, "train", config.seed), *room)
+        self.held_out = PromptSource(build_dataset(component, "eval", config.seed), *room)
+        self.warm = PromptSource(
+            self.prompts.dataset, processor, derive_seed(config.seed, "warm"), *room[2:]
+        )
+        self.prompts.check()
+        self._eval_prompts = self.held_out.first(config.eval.samples)
+
+    def train(self, step: int) -> Iterator[list[Any]]:
+        """`prompts_per_step` groups of requests."""
+        count = self.config.train.prompts_per_step
+        drawn = self.prompts.draw(count)
+        return requests(drawn, self.group_size, step * count, self.config.seed, "step", step)
+
+    def eval(self) -> Iterator[list[Any]]:
+        """One request a held-out prompt."""
+        return requests(self._eval_prompts, 1, 0, self.config.seed, "eval")
+
+    def demonstrations(self, count: int) -> list[Experience]:
+        """The next rows of a walk of their own."""
+        return list(self.warm.demonstrations(count))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Positions and the dataset's fingerprint."""
+        return {
+            "position": self.prompts.position,
+            "warm_position": self.warm.position,
+            "fingerprint": self.prompts.dataset.fingerprint(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises `CheckpointError` if the dataset's content changed since."""
+        found = self.prompts.dataset.fingerprint()
+        if state["fingerprint"] != found:
+            raise CheckpointError(
+                f"the dataset changed since the checkpoint (fingerprint {state['fingerprint']} then, {found} "
+                "now); restore it, or start a new run"
+            )
+        self.prompts.position = int(state["position"])
+        self.warm.position = int(state["warm_position"])

@@ -1,0 +1,165 @@
+"""What a person sees of a run: live progress on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from rlinf_core.config.schema import RunConfig
+    from rlinf_core.flows.flow import StepResult
+    from rlinf_core.run.runner import RunSummary
+    from rlinf_core.types import Experience
+
+TABLE_ROWS = 4
+
+
+class View:
+    """Shows one run. On a terminal a progress line stays below what is printed."""
+
+    def __init__(self, config: RunConfig, console: Console | None = None) -> None:
+        self.config = config
+        self.console = console or Console(highlight=False)
+        self.live = self.console.is_terminal
+        self._warned: set[str] = set()
+        self._first_accuracy: float | None = None
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.live,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> View:
+        config = self.config
+        parts = [config.algo.name, config.backend.name, config.model.name]
+        parts += [part.name for part in (config.data, config.simulator) if part]
+        self.console.print(f"[bold]rlinf train[/] {escape(' · '.join(parts))} → {escape(config.output)}")
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def phase(self, text: str) -> None:
+        """Something other than a step begins."""
+        if self.live:
+            self._describe(text)
+
+    def warm_start(self, done: int, total: int, metrics: dict[str, float]) -> None:
+        """Supervised steps are done."""
+        loss = metrics.get("train/imitation_loss", float("nan"))
+        facts = f"loss {loss:.3f}"
+        self._advance("warm start", done, total, facts)
+        if not self.live and (done == total or done % 100 == 0):
+            self.console.print(f"warm start {done}/{total}  {facts}")
+
+    def step(self, step: int, result: StepResult) -> None:
+        """A step of reinforcement learning is done."""
+        facts = _facts(result.metrics)
+        total = self.config.train.steps
+        self._advance("training", step, total, facts)
+        every = max(1, total // 50)
+        if not self.live and (step % every == 0 or step == total):
+            self.console.print(f"step {step}/{total}  {facts}", soft_wrap=True)
+        for warning in result.warnings:
+            self.warn(warning, step)
+
+    def eval(self, step: int, metrics: dict[str, float], rows: Sequence[Experience]) -> None:
+        """Held-out data was evaluated."""
+        accuracy = metrics.get("eval/accuracy", metrics.get("eval/success", metrics.get("eval/reward")))
+        if accuracy is None:
+            return
+        was = "" if self._first_accuracy is None else f"  (before training {self._first_accuracy:.1%})"
+        if self._first_accuracy is None:
+            self._first_accuracy = accuracy
+        name = "success" if "eval/success" in metrics else "accuracy"
+        self.console.print(
+            f"step {step}: [bold]held-out {name} {accuracy:.1%}[/] on {len(rows)} problems{was}"
+        )
+        if step in (0, self.config.train.steps):
+            self._table(rows)
+
+    def warn(self, text: str, step: int | None = None) -> None:
+        """Say something that matters; the same text once a run."""
+        if text not in self._warned:
+            self._warned.add(text)
+            at = "" if step is None else f"step {step}: "
+            self.console.print(f"[yellow]warning:[/] {at}{escape(text)}", soft_wrap=True)
+
+    def end(self, summary: RunSummary) -> None:
+        """The run is over."""
+        self._progress.stop()
+        if summary.interrupted:
+            self.console.print(
+                f"[bold]interrupted[/] at step {summary.step}; continue with: "
+                f"rlinf train --resume {escape(str(summary.output))}",
+                soft_wrap=True,
+            )
+            return
+        before, after = (_score(m) for m in (summary.first, summary.last))
+        if before and after:
+            self.console.print(
+                f"[bold green]held-out {after[0]} {before[1]:.1%} → {after[1]:.1%}[/] "
+                f"after {summary.step} steps in {summary.seconds:.0f} s"
+            )
+        self.console.print(f"metrics  {escape(str(summary.output / 'metrics.jsonl'))}", soft_wrap=True)
+        if summary.exported:
+            self.console.print(f"model    {escape(str(summary.exported))}", soft_wrap=True)
+
+    def _describe(self, text: str) -> None:
+        if self._task is None:
+            self._task = self._progress.add_task(text, total=None, facts="")
+        self._progress.update(self._task, description=text)
+
+    def _advance(self, text: str, done: int, total: int, facts: str) -> None:
+        if self.live:
+            self._describe(text)
+            if self._task is not None:
+                self._progress.update(self._task, completed=done, total=total, facts=facts)
+
+    def _table(self, rows: Sequence[Experience]) -> None:
+        shown = [row for row in rows if hasattr(row, "prompt")][:TABLE_ROWS]
+        if not shown:
+            return
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("prompt", "response", "answer", "reward"):
+            table.add_column(name, overflow="fold", max_width=48)
+        for row in shown:
+            prompt = row.prompt  # type: ignore[attr-defined]
+            text = getattr(row, "text", "")
+            reward = "error" if row.reward is None else f"{row.reward:g}"
+            table.add_row(_short(prompt.text), _short(text), _short(str(prompt.answer)), reward)
+        self.console.print(table)
+
+
+def _facts(metrics: dict[str, float]) -> str:
+    named = [
+        ("reward", "train/reward", "{:.3f}"),
+        ("length", "train/response_length", "{:.1f}"),
+        ("kl", "train/kl", "{:.4f}"),
+        ("mismatch", "train/logprob_mismatch", "{:.1e}"),
+        ("tokens/s", "util/tokens_per_s", "{:,.0f}"),
+    ]
+    return "  ".join(f"{label} {form.format(metrics[key])}" for label, key, form in named if key in metrics)
+
+
+def _score(metrics: dict[str, float]) -> tuple[str, float] | None:
+    for name in ("accuracy", "success", "reward"):
+        if f"eval/{name}" in metrics:
+            return name, metrics[f"eval/{name}"]
+    return None
+
+
+def _short(text: str, limit: int = 160) -> str:
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return escape(cut)
