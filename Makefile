@@ -1,0 +1,56 @@
+# Everything happens in .venv; a target installs what it needs when a pyproject or the constraints change.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/*/pyproject.toml))
+MANIFESTS := pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(PLUGINS))
+RUN ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
+
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.PHONY: train test test-all lint docs bench clean
+
+train: $(VENV)/llm  ## install, then train the embedded model on sorting digits
+	$(BIN)/rlinf train --algo grpo --backend fsdp --output $(RUN)
+
+test: $(VENV)/test  ## every test that needs no accelerator and no environment of its own
+	$(BIN)/python -m pytest -m "not slow and not gpu" --durations=10 --cov=rlinf_core --cov-report=term:skip-covered --cov-fail-under=90
+
+test-all: $(VENV)/test  ## also the tests that train for minutes or build environments
+	$(BIN)/python -m pytest -m "not gpu" --durations=20
+
+lint: $(VENV)/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy rlinf_core $(wildcard plugins/*/*/rlinf_*)
+	$(BIN)/lint-imports
+
+docs: $(VENV)/test
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: $(VENV)/test $(VENV)/peers  ## all benchmarks beside their peers; rewrites docs/benchmarks.md
+	$(BIN)/python benchmarks/run_all.py
+
+$(VENV)/base: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt torch hatchling editables
+	touch $@
+
+# The bundle first (it names the plugins by path), then the same distributions editable.
+$(VENV)/llm: $(VENV)/base $(MANIFESTS)
+	$(PIP) install -c constraints.txt ".[llm]"
+	$(PIP) install --no-deps --no-build-isolation -e . $(addprefix -e ,$(PLUGINS))
+	touch $@
+
+$(VENV)/test: $(VENV)/llm
+	$(PIP) install -c constraints.txt -r requirements-dev.txt
+	touch $@
+
+$(VENV)/peers: constraints.txt benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv .venvs/peers
+	.venvs/peers/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -r benchmarks/peers/requirements.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venvs site build dist
