@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ class WorkerSpec:
 class Call(ABC):
     """A running call on one worker."""
 
+    seconds: float = 0.0  # that the method ran; set once done
+
     @abstractmethod
     def result(self, timeout_s: float | None = None) -> Any:
         """Wait for the return value. Raises `WorkerError` with the worker's traceback, or when the
@@ -38,9 +41,26 @@ class Call(ABC):
     @abstractmethod
     def done(self) -> bool: ...
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait at most `timeout_s` and say whether the call is done; never raises its error."""
+        end = time.monotonic() + timeout_s
+        while not self.done() and time.monotonic() < end:
+            time.sleep(0.0005)
+        return self.done()
+
 
 class StageCall(ABC):
     """A running stage: chunks go in by `send`, come out by iteration, as they are ready."""
+
+    def feed(self, chunks: Iterator[list[Any]]) -> bool:
+        """Let the stage pull its input itself, in the thread that iterates over its output. False:
+        this engine's stages are sent their chunks."""
+        return False
+
+    def cancel(self) -> None:
+        """Nobody wants the rest: end the stage at its next input or output. Its iteration then ends
+        with an error. Callable from any thread, also after the end."""
+        self.close()
 
     @abstractmethod
     def send(self, chunk: list[Any]) -> None:
