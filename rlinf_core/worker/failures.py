@@ -1,0 +1,49 @@
+"""How failures of workers are worded, and which of several is the one to report."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+
+from rlinf_core.errors import RlinfError, WorkerError
+
+GRACE_S = 2.0  # how long a collective's error waits for the failure that caused it
+_COLLECTIVE_MARKS = (
+    "gloo",
+    "nccl",
+    "distbackenderror",
+    "distnetworkerror",
+    "diststoreerror",
+    "connection closed by peer",
+    "connection reset by peer",
+)
+
+
+class StageCancelledError(WorkerError):
+    """A stage was told to stop because nobody wants, or nobody can make, the rest of its chunks."""
+
+
+def raised(error: BaseException, worker: str, method: str) -> WorkerError:
+    """The `WorkerError` for an exception that a worker's method raised; the cause stays reachable."""
+    if isinstance(error, WorkerError):
+        return error
+    text = "".join(traceback.format_exception(error))
+    kind = type(error).__name__
+    wrapped = WorkerError(f"{worker}.{method} failed: {kind}: {error}", worker=worker, traceback=text)
+    if isinstance(error, RlinfError):
+        wrapped.__cause__ = error
+    return wrapped
+
+
+def is_consequence(error: BaseException) -> bool:
+    """Whether the error looks like the echo of another rank's failure: a broken collective or a
+    cancelled stage."""
+    if isinstance(error, StageCancelledError):
+        return True
+    text = str(error).lower()
+    return any(mark in text for mark in _COLLECTIVE_MARKS)
+
+
+def first_real(errors: Sequence[BaseException]) -> BaseException:
+    """The first error that is not another's consequence, or else the first."""
+    return next((error for error in errors if not is_consequence(error)), errors[0])
