@@ -96,11 +96,34 @@ class RunConfig:
     output: str = ""  # RUN; "" = runs/NAME-TIME
     ranks: int = 0  # training and rollout processes; 0 = from the machine
     train: TrainConfig = TrainConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
-    lora: LoRAConfig = LoRAConfig()
-    sampling: Sampling = Sampling()
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    lora: LoRAConfig = field(default_factory=LoRAConfig)
+    sampling: Sampling = field(default_factory=Sampling)
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     reward_pool: RewardPoolConfig = RewardPoolConfig()
     origins: Mapping[str, str] = field(default_factory=dict)  # dotted key -> where its value came from
+
+
+COMPONENTS: Mapping[str, str] = {  # section -> kind of plugin
+    "algo": "algorithms",
+    "backend": "backends",
+    "rollout": "rollouts",
+    "model": "models",
+    "data": "datasets",
+    "simulator": "simulators",
+    "engine": "engines",
+}
+COMPONENT_LISTS: Mapping[str, str] = {"reward": "rewards", "trackers": "trackers"}
+SECTIONS: Mapping[str, type] = {
+    "train": TrainConfig,
+    "optimizer": OptimizerConfig,
+    "lora": LoRAConfig,
+    "sampling": Sampling,
+    "eval": EvalConfig,
+    "checkpoint": CheckpointConfig,
+    "warm_start": WarmStartConfig,
+    "reward_pool": RewardPoolConfig,
+}
+SCALARS: Mapping[str, type] = {"seed": int, "output": str, "ranks": int}

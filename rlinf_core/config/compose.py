@@ -1,0 +1,109 @@
+"""From the flags and recipes of a command to the settings of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rlinf_core.config.layers import Layer
+from rlinf_core.config.resolve import (
+    RECIPES,
+    SpecSource,
+    built_in,
+    load_recipe,
+    parse_override,
+    resolve,
+)
+from rlinf_core.config.schema import RunConfig
+from rlinf_core.plugins import plugins
+
+TASK_SECTIONS = ("model", "data", "simulator", "reward")  # naming one of them sets the quickstart aside
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user says on the command line; None is "not said"."""
+
+    algo: str | None = None
+    backend: str | None = None
+    rollout: str | None = None
+    model: str | None = None
+    data: str | None = None
+    reward: tuple[str, ...] = ()
+    simulator: str | None = None
+    engine: str | None = None
+    config: tuple[Path, ...] = ()
+    output: str | None = None
+    seed: int | None = None
+    steps: int | None = None
+    ranks: int | None = None
+    lr: float | None = None
+    lora_rank: int | None = None
+    group_size: int | None = None
+    overrides: tuple[str, ...] = ()
+
+
+def compose(options: Options, manager: SpecSource | None = None) -> RunConfig:
+    """The settings of a run: defaults < recipes < flags < overrides. Raises `ConfigError`."""
+    return resolve(layers(options), manager or plugins())
+
+
+def layers(options: Options) -> list[Layer]:
+    """All layers of a command, lowest first."""
+    overrides = [parse_override(text) for text in options.overrides]
+    recipes = [load_recipe(path) for path in options.config]
+    return [*default_layers(options, overrides), *recipes, *_flags(options), *overrides]
+
+
+def default_layers(options: Options, overrides: list[Layer] | None = None) -> list[Layer]:
+    """What every run starts from, and the quickstart where the user names no task."""
+    base = [Layer(built_in()["layer"], "default")]
+    named = any(getattr(options, section) for section in ("config", *TASK_SECTIONS))
+    if named or any(_names_task(layer.settings) for layer in overrides or []):
+        return base
+    return [*base, load_recipe(RECIPES / "quickstart.yaml", "quickstart recipe")]
+
+
+def default_output(config: RunConfig) -> str:
+    """`runs/ALGO-MODEL-TIME`, for a run whose user named no output."""
+    return f"runs/{config.algo.name}-{config.model.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def with_output(config: RunConfig) -> RunConfig:
+    """The same settings with an output folder named."""
+    return config if config.output else replace(config, output=default_output(config))
+
+
+def _names_task(settings: Mapping[str, Any]) -> bool:  # Any: YAML values
+    """Whether an override names a component of the task, rather than an option of one."""
+    for section in TASK_SECTIONS:
+        value = settings.get(section)
+        if isinstance(value, (str, list)) or (isinstance(value, Mapping) and "name" in value):
+            return True
+    return False
+
+
+def _flags(options: Options) -> list[Layer]:
+    said: list[tuple[str, Mapping[str, Any]]] = [
+        (f"--{section}", {section: getattr(options, section)})
+        for section in ("algo", "backend", "rollout", "model", "data", "simulator", "engine")
+    ]
+    said += [
+        ("--reward", {"reward": list(options.reward) or None}),
+        ("--output", {"output": options.output}),
+        ("--seed", {"seed": options.seed}),
+        ("--ranks", {"ranks": options.ranks}),
+        ("--steps", {"train": _set(steps=options.steps)}),
+        ("--lr", {"optimizer": _set(lr=options.lr)}),
+        ("--lora-rank", {"lora": _set(rank=options.lora_rank)}),
+        ("--group-size", {"algo": _set(group_size=options.group_size)}),
+    ]
+    return [Layer(tree, flag) for flag, tree in said if next(iter(tree.values())) is not None]
+
+
+def _set(**values: Any) -> dict[str, Any] | None:
+    given = {name: value for name, value in values.items() if value is not None}
+    return given or None

@@ -1,0 +1,229 @@
+"""From layers of settings to a `RunConfig`; the only module that knows the YAML library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml  # type: ignore[import-untyped]
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rlinf_core.config.convert import convert
+from rlinf_core.config.layers import Layer, Merged, Tree, merge
+from rlinf_core.config.schema import (
+    COMPONENT_LISTS,
+    COMPONENTS,
+    SCALARS,
+    SECTIONS,
+    Component,
+    RunConfig,
+    WeightedReward,
+)
+from rlinf_core.config.shorthands import Shorthands
+from rlinf_core.errors import ConfigError, PluginNotFoundError
+
+RECIPES = Path(__file__).parent / "recipes"
+REQUIRED = ("algo", "backend", "model", "engine")
+
+
+class SpecSource(Protocol):
+    """What this room needs of the plugin manager. Any: the spec's class differs by kind."""
+
+    def get(self, kind: str, name: str) -> Any: ...
+
+    def names(self, kind: str) -> list[str]: ...
+
+
+def load_recipe(path: Path, origin: str = "") -> Layer:
+    """A YAML file as a layer. Raises `ConfigError` that names the file, and the line of a syntax error."""
+    try:
+        loaded = OmegaConf.load(path)
+    except FileNotFoundError:
+        raise ConfigError(f"recipe {path} does not exist (looked in {Path.cwd()})") from None
+    except IsADirectoryError:
+        raise ConfigError(f"recipe {path} is a directory; name a YAML file in it") from None
+    except yaml.MarkedYAMLError as err:
+        line = err.problem_mark.line + 1 if err.problem_mark else 0
+        raise ConfigError(f"{path}, line {line}: not valid YAML: {err.problem}") from err
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as err:
+        raise ConfigError(f"{path} cannot be read as YAML: {err}") from err
+    if not isinstance(loaded, DictConfig):
+        raise ConfigError(f"{path}: a recipe is a mapping of sections such as 'algo: NAME', this is a list")
+    return Layer(_plain(loaded), origin or str(path), path.parent)
+
+
+def _plain(loaded: DictConfig, resolve: bool = False) -> Tree:
+    container = OmegaConf.to_container(loaded, resolve=resolve)
+    return {str(key): value for key, value in container.items()} if isinstance(container, dict) else {}
+
+
+def parse_override(text: str) -> Layer:
+    """`train.steps=5` as a layer; the value is YAML. Raises `ConfigError`."""
+    key, equals, _ = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"{text!r} is not an override; write KEY=VALUE, such as train.steps=20")
+    try:
+        parsed = _plain(OmegaConf.from_dotlist([text]))
+    except (yaml.YAMLError, OmegaConfBaseException) as err:
+        raise ConfigError(f"override {text!r}: the value is not valid YAML: {err}") from err
+    return Layer(parsed, "override")
+
+
+@cache
+def built_in() -> Tree:
+    """`recipes/defaults.yaml`: the lowest layer and the plugins of shorthands."""
+    return dict(load_recipe(RECIPES / "defaults.yaml").settings)
+
+
+def resolve(layers: Sequence[Layer], manager: SpecSource) -> RunConfig:
+    """Merge layers, lowest first, into a typed config.
+
+    Raises `ConfigError` with one line for each problem of the whole composition, and `PluginError` for
+    a broken plugin.
+    """
+    merged = merge(layers, Shorthands(built_in()["shorthands"], _installed(manager)))
+    merged.tree = _interpolate(merged.tree)
+    config = _Resolver(merged, manager).run()
+    if config is None or merged.problems:
+        raise ConfigError("\n".join(dict.fromkeys(merged.problems)))
+    return config
+
+
+def _installed(manager: SpecSource) -> Any:
+    kinds = {**COMPONENTS, **COMPONENT_LISTS}
+    return lambda section, name: name in manager.names(kinds[section])
+
+
+def _interpolate(tree: Tree) -> Tree:
+    """`${train.steps}` and `${oc.env:HOME}` replaced by their values."""
+    try:
+        return _plain(OmegaConf.create(tree), resolve=True)
+    except (OmegaConfBaseException, ValueError) as err:
+        where = getattr(err, "full_key", "") or "settings"
+        reason = str(err).splitlines()[0]
+        raise ConfigError(f"{where}: {reason} (a literal '${{' is written '\\${{')") from err
+
+
+class _Resolver:
+    """Builds the parts of a `RunConfig`; problems gather in `merged`."""
+
+    def __init__(self, merged: Merged, manager: SpecSource) -> None:
+        self.merged = merged
+        self.tree = merged.tree
+        self.manager = manager
+
+    def run(self) -> RunConfig | None:
+        parts: dict[str, Any] = {}  # Any: the fields of RunConfig
+        for section, kind in COMPONENTS.items():
+            parts[section] = self._component(section, kind, self.tree.get(section), section in REQUIRED)
+        if parts["rollout"] is None and "rollout" not in self.tree and "simulator" not in self.tree:
+            parts["rollout"] = self._default_rollout(parts["backend"])
+        parts["rewards"] = self._rewards()
+        parts["trackers"] = self._trackers()
+        for section, cls in SECTIONS.items():
+            parts[section] = convert(cls, self.tree.get(section, {}), section, section, self.merged)
+        parts |= self._scalars()
+        if self.merged.problems:
+            return None
+        config = RunConfig(**parts, origins={})
+        return RunConfig(**parts, origins=self._origins(config))
+
+    def _component(self, key: str, kind: str, tree: Tree | None, required: bool = True) -> Component | None:
+        if not tree and not required:
+            return None
+        name = (tree or {}).get("name")
+        if not isinstance(name, str) or not name:
+            self._unnamed(key, kind, name)
+            return None
+        try:
+            spec = self.manager.get(kind, name)
+        except PluginNotFoundError as err:
+            self._problem(f"{key}: {err}{self.merged.came(f'{key}.name')}")
+            return None
+        options = {option: value for option, value in (tree or {}).items() if option != "name"}
+        config = convert(spec.config, options, key, name, self.merged)
+        return None if config is None else Component(kind, name, config)
+
+    def _unnamed(self, key: str, kind: str, name: Any) -> None:
+        installed = ", ".join(self.manager.names(kind)) or "none"
+        section = key.partition(".")[0]
+        given = "no plugin is named" if name is None else f"a plugin's name is a text, got {name!r}"
+        origin = self.merged.came(key)
+        self._problem(f"{key}: {given}{origin}; installed: {installed}. Choose one by {section}=NAME")
+
+    def _default_rollout(self, backend: Component | None) -> Component | None:
+        """The rollout engine that the backend names."""
+        if backend is None:
+            return None
+        name = self.manager.get(backend.kind, backend.name).rollout
+        return self._component("rollout", COMPONENTS["rollout"], {"name": name}) if name else None
+
+    def _rewards(self) -> tuple[WeightedReward, ...]:
+        rewards = []
+        for index, tree in enumerate(self.tree.get("reward", [])):
+            key = f"reward.{index}"
+            options = dict(tree)
+            weight = options.pop("weight", 1.0)
+            component = self._component(key, COMPONENT_LISTS["reward"], options)
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)):
+                self._problem(f"{key}.weight: needs a number, got {weight!r}{self.merged.came(key)}")
+            elif component is not None:
+                rewards.append(WeightedReward(component, float(weight)))
+        return tuple(rewards)
+
+    def _trackers(self) -> tuple[Component, ...]:
+        kind = COMPONENT_LISTS["trackers"]
+        trees = enumerate(self.tree.get("trackers", []))
+        made = [self._component(f"trackers.{index}", kind, tree) for index, tree in trees]
+        return tuple(component for component in made if component is not None)
+
+    def _scalars(self) -> Tree:
+        given = {key: self.tree[key] for key in SCALARS if self.tree.get(key) is not None}
+        for key, value in given.items():
+            if type(value) is not SCALARS[key]:
+                wanted = "a whole number" if SCALARS[key] is int else "a text"
+                self._problem(f"{key}: needs {wanted}, got {value!r}{self.merged.came(key)}")
+            elif isinstance(value, int) and value < 0:
+                self._problem(f"{key}: must be 0 or more, got {value}{self.merged.came(key)}")
+        return given
+
+    def _origins(self, config: RunConfig) -> dict[str, str]:
+        """The origin of every dotted key, the keys of defaults included."""
+        origins: dict[str, str] = {}
+        for key, component in components(config):
+            origins[f"{key}.name"] = self.merged.origin(f"{key}.name")
+            self._note(component.config, key, origins)
+        for index in range(len(config.rewards)):
+            origins[f"reward.{index}.weight"] = self.merged.origin(f"reward.{index}.weight")
+        for section in SECTIONS:
+            self._note(getattr(config, section), section, origins)
+        return origins | {key: self.merged.origin(key) for key in SCALARS}
+
+    def _note(self, settings: Any, key: str, origins: dict[str, str]) -> None:
+        for item in fields(settings):
+            here = f"{key}.{item.name}"
+            value = getattr(settings, item.name)
+            if is_dataclass(value):
+                self._note(value, here, origins)
+            else:
+                origins[here] = self.merged.origin(here)
+
+    def _problem(self, text: str) -> None:
+        self.merged.problems.append(text)
+
+
+def components(config: RunConfig) -> list[tuple[str, Component]]:
+    """Every component of a run with its dotted key."""
+    single = [(section, getattr(config, section)) for section in COMPONENTS]
+    found = [(key, component) for key, component in single if component is not None]
+    found += [(f"reward.{index}", reward.component) for index, reward in enumerate(config.rewards)]
+    return found + [(f"trackers.{index}", component) for index, component in enumerate(config.trackers)]
+
+
+def to_yaml(settings: Mapping[str, Any]) -> str:
+    """Plain settings as YAML text that `load_recipe` reads back."""
+    return OmegaConf.to_yaml(OmegaConf.create(dict(settings)))
