@@ -1,0 +1,1 @@
+"""Causal language models of the transformers library as an rlinf model."""

@@ -1,0 +1,103 @@
+"""The `hf_lm` model: module, text processor, log-probabilities, decoding and export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from rlinf_core.api import Decoder, Model, PolicyOutputs, TextProcessor, Want
+from rlinf_core.errors import ModelError
+from rlinf_core.types import Experience, Sampling
+from rlinf_model_hf_lm import outputs, sources
+from rlinf_model_hf_lm.architecture import causal_lm
+from rlinf_model_hf_lm.characters import CharProcessor
+from rlinf_model_hf_lm.config import PRESETS, HFLMConfig
+from rlinf_model_hf_lm.presets import preset_config, preset_processor
+
+
+class HFLM(Model):
+    """A causal language model of transformers, from a path or a preset."""
+
+    config: HFLMConfig
+
+    def __init__(self, config: HFLMConfig) -> None:
+        super().__init__(config)
+        if not config.path and not config.preset:
+            raise ModelError(
+                f"model hf_lm needs model.path (a directory, hub id or GGUF file) or model.preset, one of "
+                f"{', '.join(PRESETS)}"
+            )
+
+    def module(self, seed: int = 0) -> nn.Module:
+        """The weights of `path`, or the preset's architecture initialised from `seed` alone."""
+        if self.config.path:
+            return sources.load_module(self._source, self.config)
+        from transformers import AutoModelForCausalLM
+
+        options = {"attn_implementation": self.config.attn_implementation or "sdpa"}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module: nn.Module = AutoModelForCausalLM.from_config(preset_config(self.config.preset), **options)
+        return module.to(getattr(torch, self.config.dtype))
+
+    def processor(self) -> TextProcessor:
+        """The text processor; made once."""
+        return self._processor
+
+    def collate(self, rows: Sequence[Experience], width: int | None = None) -> dict[str, Tensor]:
+        """Prompt and response ids, right-padded, with their lengths."""
+        return outputs.collate(rows, width, self._processor.pad_id)
+
+    def policy_outputs(
+        self,
+        module: nn.Module,
+        inputs: Mapping[str, Tensor],
+        want: frozenset[Want],
+        sampling: Sampling | None = None,
+    ) -> PolicyOutputs:
+        """Log-probabilities and entropies of the response tokens, aligned to the response."""
+        eos_ids = self._processor.eos_ids
+        return outputs.policy_outputs(module, inputs, want, sampling or Sampling(), eos_ids)
+
+    def blocks(self, module: nn.Module) -> list[nn.Module]:
+        """The decoder layers."""
+        names = set(getattr(causal_lm(module), "_no_split_modules", None) or ())
+        return [part for part in module.modules() if type(part).__name__ in names]
+
+    def decoder(self, module: nn.Module, slots: int, max_length: int) -> Decoder:
+        """The decoder for this architecture."""
+        from rlinf_model_hf_lm.generic_decoder import GenericDecoder
+
+        return GenericDecoder(module)
+
+    def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
+        """Write a directory that `AutoModelForCausalLM` and `AutoTokenizer` load."""
+        module = self.module()
+        tensors = {name: tensor.detach().cpu() for name, tensor in state}
+        missing, unexpected = module.load_state_dict(tensors, strict=False)
+        known = set(getattr(module, "_tied_weights_keys", None) or ())
+        if unexpected or set(missing) - known:
+            raise ModelError(
+                f"hf_lm: exported weights do not fit the model: unexpected {sorted(unexpected)[:4]}, "
+                f"missing {sorted(set(missing) - known)[:4]}"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        module.save_pretrained(path)
+        if isinstance(self._processor, CharProcessor):
+            self._processor.save(path)
+        else:
+            self._processor.tokenizer.save_pretrained(path)
+
+    @cached_property
+    def _source(self) -> sources.Source:
+        return sources.find(self.config.path)
+
+    @cached_property
+    def _processor(self) -> TextProcessor:
+        if self.config.preset:
+            return preset_processor(self.config.preset)
+        return sources.load_processor(self._source, self.config)

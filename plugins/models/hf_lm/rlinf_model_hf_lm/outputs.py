@@ -1,0 +1,106 @@
+"""What the policy says of collated rows: one definition for rollout checks, reference and trainer.
+
+Axes: B rows, S prompt and response positions, T response positions, N response positions of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlinf_core.api import PolicyOutputs
+from rlinf_core.errors import ModelError
+from rlinf_core.rl.logprobs import apply_sampling_transform, entropy, gather_logprobs
+from rlinf_core.types import Experience, Sample, Sampling
+from rlinf_model_hf_lm.architecture import plain_head
+from rlinf_model_hf_lm.forward import hidden_states
+from rlinf_model_hf_lm.head import fused_logprobs
+
+Want = Collection[str]
+
+
+def collate(rows: Sequence[Experience], width: int | None, pad_id: int) -> dict[str, Tensor]:
+    """Right-padded ids with the lengths that masks come from. Padding sits to the right of every
+    real token, so that causal attention never sees it."""
+    samples = [row for row in rows if isinstance(row, Sample)]
+    if len(samples) != len(rows) or not rows:
+        raise ModelError(f"hf_lm collates text samples, one or more; it was given {len(rows)} rows")
+    longest = max(len(row.response_ids) for row in samples)
+    width = longest if width is None else width
+    if width < longest:
+        raise ModelError(f"hf_lm: width {width} is less than the longest response, {longest} tokens")
+    sequences = [np.concatenate([row.prompt.token_ids, row.response_ids]) for row in samples]
+    ids_BS = np.full((len(rows), max(len(ids) for ids in sequences)), pad_id, np.int64)
+    for row, ids in zip(ids_BS, sequences, strict=True):
+        row[: len(ids)] = ids
+    return {
+        "input_ids": torch.from_numpy(ids_BS),
+        "prompt_lengths": torch.tensor([len(row.prompt.token_ids) for row in samples]),
+        "response_lengths": torch.tensor([len(row.response_ids) for row in samples]),
+        "width": torch.tensor(width),
+    }
+
+
+def policy_outputs(
+    module: nn.Module, inputs: Mapping[str, Tensor], want: Want, sampling: Sampling, eos_ids: Collection[int]
+) -> PolicyOutputs:
+    """`[B, T]` log-probabilities (and entropies) under the sampling transform; 0 past a row's end."""
+    if "values" in want:
+        raise ModelError("hf_lm has no value head; choose an algorithm without a critic")
+    mask_BT, source_BT = _positions(inputs)
+    ids_BS = inputs["input_ids"]
+    chosen = (source_BT + torch.arange(len(ids_BS), device=ids_BS.device)[:, None] * ids_BS.shape[1])[mask_BT]
+    ids_N = ids_BS.flatten()[chosen + 1]
+    weight_VH = plain_head(module)
+    if weight_VH is not None and sampling.min_new_tokens == 0:
+        hidden_NH = hidden_states(module, ids_BS[:, :-1]).flatten(0, 1)[_without_last(chosen, ids_BS)]
+        logprobs_N, entropy_N = fused_logprobs(hidden_NH, weight_VH, ids_N, sampling, "entropy" in want)
+    else:
+        logits_NV = _logits(module, inputs, mask_BT, source_BT)
+        _forbid_end(logits_NV, mask_BT, sampling, eos_ids)
+        logits_NV = apply_sampling_transform(logits_NV, sampling, ids_N)
+        logprobs_N = gather_logprobs(logits_NV, ids_N)
+        entropy_N = entropy(logits_NV) if "entropy" in want else None
+    return PolicyOutputs(
+        logprobs_BT=_spread(logprobs_N, mask_BT),
+        entropy_BT=None if entropy_N is None else _spread(entropy_N, mask_BT),
+    )
+
+
+def _positions(inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The response mask `[B, T]`, and the sequence position that predicts each response token."""
+    steps_T = torch.arange(int(inputs["width"]), device=inputs["input_ids"].device)
+    mask_BT = steps_T < inputs["response_lengths"][:, None]
+    return mask_BT, steps_T + inputs["prompt_lengths"][:, None] - 1
+
+
+def _without_last(chosen_N: Tensor, ids_BS: Tensor) -> Tensor:
+    """Flat positions in `[B, S]` as flat positions in `[B, S - 1]`; the last column predicts nothing."""
+    return chosen_N - chosen_N.div(ids_BS.shape[1], rounding_mode="floor")
+
+
+def _logits(module: nn.Module, inputs: Mapping[str, Tensor], mask_BT: Tensor, source_BT: Tensor) -> Tensor:
+    """Logits of the response positions by the module's own forward, whatever it does to them."""
+    ids_BS = inputs["input_ids"][:, :-1]
+    first = int(inputs["prompt_lengths"].min()) - 1
+    kept = ids_BS.shape[1] - first
+    output: Any = module(input_ids=ids_BS, use_cache=False, logits_to_keep=kept)
+    logits_BKV: Tensor = output.logits
+    row_BT = torch.arange(len(ids_BS), device=ids_BS.device)[:, None].expand_as(source_BT)
+    return logits_BKV[row_BT[mask_BT], source_BT[mask_BT] - first - (kept - logits_BKV.shape[1])].float()
+
+
+def _forbid_end(logits_NV: Tensor, mask_BT: Tensor, sampling: Sampling, eos_ids: Collection[int]) -> None:
+    """End-of-sequence tokens had probability 0 before `min_new_tokens`."""
+    if sampling.min_new_tokens:
+        early_N = mask_BT.nonzero()[:, 1] < sampling.min_new_tokens
+        for end in eos_ids:
+            logits_NV[:, end].masked_fill_(early_N, -torch.inf)
+
+
+def _spread(values_N: Tensor, mask_BT: Tensor) -> Tensor:
+    return values_N.new_zeros(mask_BT.shape).masked_scatter(mask_BT, values_N)

@@ -1,0 +1,137 @@
+"""Finds what a model path means, and loads weights, tokenizer and configuration from it."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlinf_core.errors import ModelError
+from rlinf_model_hf_lm.processor import HFProcessor, end_ids
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from rlinf_model_hf_lm.config import HFLMConfig
+
+PACKAGE = "package:"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Arguments of transformers' `from_pretrained`: a name or directory, and a GGUF file in it."""
+
+    name: str
+    gguf: str = ""
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"gguf_file": self.gguf} if self.gguf else {}
+
+    def __str__(self) -> str:
+        return str(Path(self.name) / self.gguf) if self.gguf else self.name
+
+
+def find(path: str) -> Source:
+    """What `path` names. Raises `ModelError` for files and directories that cannot be a model."""
+    if path.startswith(PACKAGE):
+        return _in_package(path.removeprefix(PACKAGE))
+    local = Path(path).expanduser()
+    if local.is_file():
+        return _gguf(local)
+    if local.is_dir():
+        if not (local / "config.json").is_file():
+            raise ModelError(
+                f"model.path: {local} is a directory without config.json, so it is no transformers model; "
+                f"it holds: {_listing(local)}"
+            )
+        return Source(str(local))
+    if local.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1 or path.endswith(".gguf"):
+        raise ModelError(
+            f"model.path: {path} does not exist; give a directory written by save_pretrained, a .gguf file, "
+            f"a hub id such as 'owner/name', or '{PACKAGE}NAME'"
+        )
+    return Source(path)
+
+
+def load_module(source: Source, config: HFLMConfig) -> nn.Module:
+    """The causal language model, weights loaded, in the config's dtype."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    options: dict[str, Any] = {"dtype": getattr(torch, config.dtype), **source.options}
+    if config.attn_implementation:
+        options["attn_implementation"] = config.attn_implementation
+    module = _load(AutoModelForCausalLM, source, config, "weights", options)
+    if source.gguf:  # the weights are dequantised, and saving must not claim otherwise
+        module.config.__dict__.pop("quantization_config", None)
+    return module
+
+
+def load_processor(source: Source, config: HFLMConfig) -> HFProcessor:
+    """The tokenizer with the model's end-of-sequence ids and context length."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    options: dict[str, Any] = dict(source.options)
+    model_config = _load(AutoConfig, source, config, "configuration", options)
+    tokenizer = _load(AutoTokenizer, source, config, "tokenizer", options)
+    ends = end_ids(tokenizer, model_config, *_generation_config(source))
+    return HFProcessor(tokenizer, model_config, config, ends)
+
+
+def _load(auto: Any, source: Source, config: HFLMConfig, what: str, options: dict[str, Any]) -> Any:
+    try:
+        return auto.from_pretrained(source.name, trust_remote_code=config.trust_remote_code, **options)
+    except Exception as err:  # transformers raises many types for one user error: an unusable path
+        cause = str(err).strip().splitlines() or [type(err).__name__]
+        raise ModelError(
+            f"model.path: cannot load the {what} of {source}: {cause[0]}. Check that it is a causal "
+            "language model of transformers with its tokenizer files beside it"
+            + ("" if Path(source.name).exists() else ", or that the hub can be reached and has this id")
+        ) from err
+
+
+def _generation_config(source: Source) -> list[Any]:
+    """The model's generation defaults, where it has any: chat models name further EOS ids there."""
+    from transformers import GenerationConfig
+
+    try:
+        return [] if source.gguf else [GenerationConfig.from_pretrained(source.name)]
+    except OSError:
+        return []
+
+
+def _gguf(file: Path) -> Source:
+    with file.open("rb") as opened:
+        magic = opened.read(4)
+    if magic != b"GGUF":
+        raise ModelError(
+            f"model.path: {file} is a file but no GGUF (its first bytes are {magic!r}); give the model's "
+            "directory or a .gguf file"
+        )
+    if importlib.util.find_spec("gguf") is None:
+        raise ModelError(f"model.path: reading {file} needs the package 'gguf'; pip install gguf")
+    return Source(str(file.parent), file.name)
+
+
+def _in_package(package: str) -> Source:
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelError(
+            f"model.path: no Python package {package!r} is installed (asked by '{PACKAGE}{package}'); "
+            "install it, or give a directory"
+        )
+    root = Path(next(iter(spec.submodule_search_locations)))
+    files = sorted(root.rglob("*.gguf"))
+    if len(files) != 1:
+        raise ModelError(
+            f"model.path: package {package!r} ({root}) holds {len(files)} .gguf files, not one; "
+            "give the file itself"
+        )
+    return _gguf(files[0])
+
+
+def _listing(folder: Path) -> str:
+    names = sorted(entry.name for entry in folder.iterdir())
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
