@@ -1,0 +1,191 @@
+"""Checks between settings and what the chosen plugins offer, before any process starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rlinf_core.api.capabilities import AlgorithmNeeds
+from rlinf_core.config.resolve import SpecSource
+from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SECTIONS, RunConfig
+from rlinf_core.config.task import task_of, unused_keys
+from rlinf_core.errors import ConfigError
+
+SWITCHES = (("lora", "rank"), ("warm_start", "steps"))  # 0 switches the whole section off
+
+
+def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
+    """Warnings about a run. Raises `ConfigError` with one line for each thing that cannot work.
+
+    `ranks` is how many processes the run will have; 0 takes the number in the config, if it has one.
+    """
+    specs = {
+        section: manager.get(component.kind, component.name)
+        for section in COMPONENTS
+        if (component := getattr(config, section)) is not None
+    }
+    needs: AlgorithmNeeds = specs["algo"].needs(config.algo.config)
+    problems = [
+        *_parts(config, manager),
+        *_modalities(config, specs),
+        *_capabilities(config, specs, needs),
+        *_sampling(config, specs),
+        *_batches(config, needs, ranks or config.ranks),
+        *_unused(config),
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return [*_idle(config), *_learning(config, needs)]
+
+
+def _parts(config: RunConfig, manager: SpecSource) -> Iterable[str]:
+    """A text task has data, a reward and a rollout engine."""
+    if task_of(config) == "embodied":
+        return
+    needed = {"data": config.data, "reward": config.rewards, "rollout": config.rollout}
+    for section, present in needed.items():
+        if not present:
+            installed = ", ".join(manager.names({**COMPONENTS, **COMPONENT_LISTS}[section])) or "none"
+            yield (
+                f"{section}: a text task needs one; choose by --{section} NAME (installed: {installed}), "
+                "or name a --simulator for an embodied task"
+            )
+
+
+def _modalities(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
+    task = task_of(config)
+    because = f"simulator {config.simulator.name!r}" if config.simulator else "no simulator is named"
+    offered = specs["model"].provides.modality
+    if offered != task:
+        yield f"model: {config.model.name!r} is for {offered} tasks, this is a task of kind {task} ({because})"
+    modalities = specs["backend"].provides.modalities
+    if task not in modalities:
+        has = ", ".join(sorted(modalities)) or "none"
+        yield f"backend: {config.backend.name!r} trains tasks of kind {has}, this is one of kind {task}"
+    if config.data and task == "text" and specs["data"].modality != task:
+        yield f"data: {config.data.name!r} holds {specs['data'].modality} data, this is a {task} task"
+
+
+def _capabilities(config: RunConfig, specs: dict[str, Any], needs: AlgorithmNeeds) -> Iterable[str]:
+    algo = config.algo.name
+    if needs.reference and not specs["backend"].provides.reference:
+        yield (
+            f"algo: {algo!r} with these settings needs log-probabilities of the initial policy; backend "
+            f"{config.backend.name!r} cannot compute them"
+        )
+    if needs.critic and not specs["model"].provides.value_head:
+        yield f"algo: {algo!r} needs a critic; model {config.model.name!r} has no value head"
+    if config.lora.rank:
+        without = [
+            f"{section} {getattr(config, section).name!r}"
+            for section in ("backend", "model", "rollout")
+            if section in specs and not specs[section].provides.lora
+        ]
+        if without:
+            yield (
+                f"lora.rank: {config.lora.rank} asks for adapters, but {' and '.join(without)} cannot use "
+                f"them; set lora.rank=0{_came(config, 'lora.rank')}"
+            )
+
+
+def _sampling(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
+    sampling = config.sampling
+    if sampling.min_new_tokens > sampling.max_new_tokens:
+        yield (
+            f"sampling.min_new_tokens: {sampling.min_new_tokens} is more than sampling.max_new_tokens="
+            f"{sampling.max_new_tokens}"
+        )
+    if task_of(config) == "text" and sampling.temperature == 0 and config.train.steps:
+        yield (
+            "sampling.temperature: 0 draws one and the same response for a prompt, from which nothing is "
+            "learned; choose above 0, such as 1.0 (eval.temperature=0 makes only the validation greedy)"
+        )
+    if config.rollout is None or "rollout" not in specs:
+        return
+    provides = specs["rollout"].provides
+    asked = (
+        ("top_p", sampling.top_p != 1.0, provides.top_p, 1.0),
+        ("top_k", sampling.top_k != 0, provides.top_k, 0),
+        ("stop", bool(sampling.stop), provides.stop_texts, []),
+    )
+    for name, used, offered, off in asked:
+        if used and not offered:
+            yield (
+                f"sampling.{name}: rollout engine {config.rollout.name!r} does not offer it; set "
+                f"sampling.{name}={off}{_came(config, f'sampling.{name}')}"
+            )
+
+
+def _batches(config: RunConfig, needs: AlgorithmNeeds, ranks: int) -> Iterable[str]:
+    train, group = config.train, needs.group_size
+    samples = train.prompts_per_step * group
+    made = f"{train.prompts_per_step} prompts x group size {group} = {samples} samples"
+    if samples % train.mini_batches:
+        yield (
+            f"train.mini_batches: {made} cannot be split into {train.mini_batches} equal mini-batches; "
+            f"choose {_near(train.mini_batches, samples)}{_came(config, 'train.mini_batches')}"
+        )
+    if samples < ranks:
+        prompts = -(-ranks // group)
+        yield (
+            f"train.prompts_per_step: {made}, fewer than {ranks} ranks; choose train.prompts_per_step="
+            f"{prompts} or more, or ranks={samples} or fewer"
+        )
+
+
+def _near(asked: int, samples: int) -> str:
+    """The divisors of `samples` on both sides of the number asked for."""
+    divisors = [number for number in range(1, samples + 1) if samples % number == 0]
+    below = [number for number in divisors if number < asked][-2:]
+    above = [number for number in divisors if number > asked][:2]
+    return " or ".join(str(number) for number in [*below, *above])
+
+
+def _unused(config: RunConfig) -> Iterable[str]:
+    task = task_of(config)
+    for name in unused_keys(config):
+        origins = _set_by_user(config, name)
+        present = {"reward": config.rewards}.get(name, getattr(config, name, None))
+        if origins or (name in (*COMPONENTS, "reward") and present):
+            places = ", ".join(dict.fromkeys(origins.values())) or "default"
+            yield f"{name}: an {task} task does not use it; remove it (from {places})"
+
+
+def _set_by_user(config: RunConfig, name: str) -> dict[str, str]:
+    """Keys at or below `name` that are no defaults, with their origins."""
+    return {
+        key: origin
+        for key, origin in config.origins.items()
+        if origin != "default" and f"{key}.".startswith(f"{name}.")
+    }
+
+
+def _idle(config: RunConfig) -> Iterable[str]:
+    """Settings below a switch that is off."""
+    for section, switch in SWITCHES:
+        settings = getattr(config, section)
+        if getattr(settings, switch):
+            continue
+        for key in _set_by_user(config, section):
+            name = key.rpartition(".")[2]
+            if getattr(settings, name) != getattr(SECTIONS[section](), name):
+                yield f"{key}: has no effect while {section}.{switch} is 0{_came(config, key)}"
+
+
+def _learning(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]:
+    if needs.advantage_scope == "group" and needs.group_size == 1:
+        yield (
+            f"algo.group_size: {config.algo.name!r} compares the samples of a group; with a group size of 1 "
+            "every advantage is 0 and nothing is learned. Choose 2 or more, such as 8"
+        )
+    steps = config.train.steps * config.train.mini_batches * config.train.update_epochs
+    if steps and config.optimizer.warmup_steps >= steps:
+        yield (
+            f"optimizer.warmup_steps: {config.optimizer.warmup_steps} is not below the run's {steps} optimizer "
+            "steps, so the learning rate never arrives at optimizer.lr"
+        )
+
+
+def _came(config: RunConfig, key: str) -> str:
+    origin = config.origins.get(key, "default")
+    return "" if origin == "default" else f" (from {origin})"
