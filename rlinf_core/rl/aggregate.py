@@ -1,0 +1,53 @@
+"""How a loss per decision becomes one number: a sum for each micro-batch, one denominator for all.
+
+`summed(...)` of the micro-batches of any split add up, and their total divided by `denominator(...)`
+of the whole is:
+
+    token-mean             mean over all trained tokens
+    token-sum              sum over all trained tokens
+    seq-mean-token-mean    mean over rows of each row's mean (GRPO, Shao et al. 2024)
+    seq-mean-token-sum     mean over rows of each row's sum
+    seq-mean-token-sum-norm  the same, each sum divided by a constant (Dr. GRPO, Liu et al. 2025)
+
+Rows without a trained token count nowhere. Axes: B rows, T decision steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+from rlinf_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Aggregation = Literal[
+    "token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
+]
+
+
+def summed(values_BT: Tensor, mask_BT: Tensor, mode: Aggregation, norm: float = 1.0) -> Tensor:
+    """The part of these rows in the numerator; positions off the mask are never read."""
+    sums_B = values_BT.masked_fill(~mask_BT, 0.0).sum(-1)
+    if mode == "seq-mean-token-mean":
+        return (sums_B / mask_BT.sum(-1).clamp(min=1)).sum()
+    if mode == "seq-mean-token-sum-norm":
+        return sums_B.sum() / norm
+    return sums_B.sum()
+
+
+def denominator(mask_BT: Tensor, mode: Aggregation) -> float:
+    """What the total is divided by: additive over rows, but for `token-sum`, where it is 1."""
+    check_mode(mode)
+    if mode == "token-sum":
+        return 1.0
+    if mode == "token-mean":
+        return float(mask_BT.sum())
+    return float(mask_BT.any(-1).sum())
+
+
+def check_mode(mode: str, key: str = "loss_aggregation") -> None:
+    """Raises `ConfigError` for an unknown mode."""
+    known = get_args(Aggregation)
+    if mode not in known:
+        raise ConfigError(f"{key}: {mode!r} is not an aggregation; use one of {', '.join(known)}")

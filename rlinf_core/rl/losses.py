@@ -1,0 +1,66 @@
+"""Policy losses per decision. Axes: B rows, T decision steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlinf_core.rl.kl import LOG_RATIO_LIMIT
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PolicyLoss:
+    """A loss at each position, and where the clips took its gradient away (bool)."""
+
+    loss_BT: Tensor
+    clipped_BT: Tensor  # the range clip decided the loss
+    dual_clipped_BT: Tensor  # the dual clip decided it
+
+
+def log_ratio(logprobs_BT: Tensor, old_logprobs_BT: Tensor | None, mask_BT: Tensor) -> Tensor:
+    """`log policy - log old policy`, 0 off the mask whatever stands there.
+
+    Without old log-probabilities the policy is its own sampler: the ratio is 1 with its gradient.
+    """
+    if old_logprobs_BT is None:
+        old_logprobs_BT = logprobs_BT.detach()
+    zero = logprobs_BT.new_zeros(())
+    return torch.where(mask_BT, logprobs_BT, zero) - torch.where(mask_BT, old_logprobs_BT, zero)
+
+
+def sequence_log_ratio(log_ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """The mean log-ratio of each row at each of its positions: the length-normalised sequence ratio
+    of GSPO (Zheng et al. 2025), with its gradient."""
+    lengths_B = mask_BT.sum(-1).clamp(min=1)
+    means_B = (log_ratio_BT * mask_BT).sum(-1) / lengths_B
+    return means_B[:, None] * mask_BT
+
+
+def clipped_policy_loss(
+    log_ratio_BT: Tensor,
+    advantages_BT: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+) -> PolicyLoss:
+    """`max(-r A, -clip(r, 1 - clip_low, 1 + clip_high) A)` with `r = exp(log_ratio)`.
+
+    PPO (Schulman et al. 2017); different bounds above and below as in DAPO (Yu et al. 2025). Where
+    `A < 0` the loss is at most `-dual_clip A` (dual-clip PPO, Ye et al. 2020).
+    """
+    ratio_BT = log_ratio_BT.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    plain_BT = -ratio_BT * advantages_BT
+    bounded_BT = -ratio_BT.clamp(1 - clip_low, 1 + clip_high) * advantages_BT
+    loss_BT = torch.maximum(plain_BT, bounded_BT)
+    clipped_BT = bounded_BT > plain_BT
+    if dual_clip is None:
+        return PolicyLoss(loss_BT, clipped_BT, torch.zeros_like(clipped_BT))
+    ceiling_BT = -dual_clip * advantages_BT
+    dual_BT = (advantages_BT < 0) & (loss_BT > ceiling_BT)
+    return PolicyLoss(torch.where(dual_BT, ceiling_BT, loss_BT), clipped_BT, dual_BT)
