@@ -45,8 +45,8 @@ class Channel(Generic[Item]):
                 self._closed, self._error = True, error
                 self._changed.notify_all()
 
-    def abandon(self, error: BaseException) -> None:
-        """Drop what is inside; whoever takes next gets the error. After a full close: no effect."""
+    def abandon(self, error: BaseException | None = None) -> None:
+        """Close and drop what is inside. No effect on a channel that is closed and empty."""
         with self._changed:
             if self._closed and not self._items:
                 return
@@ -70,6 +70,10 @@ class Channel(Generic[Item]):
             self._filled -= weight
             self._changed.notify_all()
             return item
+
+    def empty(self) -> bool:
+        """Whether nothing is inside."""
+        return not self._items
 
     def __iter__(self) -> Iterator[Item]:
         return self

@@ -1,0 +1,154 @@
+"""The inline engine: everything in the calling process and thread, for debuggers and tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
+
+from rlinf_core.api.engine import Call, Engine, Host, HostSpec, StageCall, WorkerSpec
+from rlinf_core.errors import ConfigError, RlinfError, WorkerError
+from rlinf_core.worker.failures import StageCancelledError, raised
+from rlinf_core.worker.table import WorkerTable
+
+
+class InlineCall(Call):
+    """A call that has run already."""
+
+    def __init__(self, value: Any = None, error: WorkerError | None = None, seconds: float = 0.0) -> None:
+        self._value = value
+        self._error = error
+        self.seconds = seconds
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """The return value; the exception that the method raised is the error's cause."""
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def done(self) -> bool:
+        """Always."""
+        return True
+
+
+class InlineStageCall(StageCall):
+    """A stage that runs while its output is iterated over."""
+
+    def __init__(
+        self, table: WorkerTable, worker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.table = table
+        self.worker = worker
+        self.method = method
+        self.args = args
+        self.kwargs = kwargs
+        self._sent: list[list[Any]] = []
+        self._source: Iterator[list[Any]] | None = None
+        self._result: Any = None
+        self._ended = False
+        self._cancelled = False
+
+    def feed(self, chunks: Iterator[list[Any]]) -> bool:
+        """Pull the input from `chunks`."""
+        self._source = chunks
+        return True
+
+    def send(self, chunk: list[Any]) -> None:
+        """Keep a chunk until the stage runs."""
+        self._sent.append(chunk)
+
+    def close(self) -> None:
+        """Nothing to do: what was sent before the iteration is the input."""
+
+    def cancel(self) -> None:
+        """End at the next output."""
+        self._cancelled = not self._ended
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        try:
+            self._result = yield from self._run()
+        except Exception as error:
+            wrapped = raised(error, self.worker, self.method)
+            if wrapped is error:
+                raise
+            raise wrapped from error
+        self._ended = True
+
+    def _run(self) -> Generator[list[Any], None, Any]:
+        source = self._source if self._source is not None else iter(self._sent)
+        generator = self.table.stage(self.worker, self.method, source, self.args, self.kwargs)
+        try:
+            while not self._cancelled:
+                try:
+                    chunk = next(generator)
+                except StopIteration as end:
+                    return end.value
+                yield chunk
+        finally:
+            generator.close()
+        raise StageCancelledError(f"{self.worker}.{self.method} was cancelled")
+
+    def result(self) -> Any:
+        """What the stage returned."""
+        if not self._ended:
+            raise RlinfError(f"{self.worker}.{self.method} has not ended: iterate over its output first")
+        return self._result
+
+
+class InlineHost(Host):
+    """The calling process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.table = WorkerTable()
+
+    def create(self, spec: WorkerSpec) -> Call:
+        """Build a worker here and now."""
+        return _run(spec.name, "__init__", lambda: self.table.create(spec))
+
+    def call(self, worker: str, method: str, *args: Any, **kwargs: Any) -> Call:
+        """Call a method here and now."""
+        return _run(worker, method, lambda: self.table.call(worker, method, args, kwargs))
+
+    def stage(self, worker: str, method: str, *args: Any, **kwargs: Any) -> InlineStageCall:
+        """A stage that runs when it is iterated over."""
+        return InlineStageCall(self.table, worker, method, args, kwargs)
+
+
+class InlineEngine(Engine):
+    """Hosts are tables in this process. A group has one rank: nothing runs at the same time."""
+
+    def __init__(self, config: Any) -> None:  # Any: it has no settings
+        super().__init__(config)
+        self._hosts: list[InlineHost] = []
+
+    def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
+        """One host for every spec; refuses more than one rank."""
+        specs = list(hosts)
+        for spec in specs:
+            size = int(spec.env.get("WORLD_SIZE", "1"))
+            if size > 1:
+                raise ConfigError(
+                    f"engine inline: host {spec.name} is one of {size} ranks, and this engine runs one; "
+                    "set ranks=1, or choose another engine"
+                )
+        made = [InlineHost(spec.name) for spec in specs]
+        self._hosts += made
+        return list(made)
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Close all workers."""
+        while self._hosts:
+            self._hosts.pop().table.close()
+
+
+def _run(worker: str, method: str, function: Callable[[], Any]) -> InlineCall:
+    began = time.perf_counter()
+    try:
+        value = function()
+    except Exception as error:
+        wrapped = raised(error, worker, method)
+        if wrapped is not error:
+            wrapped.__cause__ = error
+        return InlineCall(error=wrapped)
+    return InlineCall(value, seconds=time.perf_counter() - began)

@@ -1,0 +1,154 @@
+"""The driver's handle to one host process: sends calls, receives answers, notices its death at once."""
+
+from __future__ import annotations
+
+import itertools
+import select
+import threading
+import time
+from typing import Any
+
+from rlinf_core.api.engine import Host, HostSpec, WorkerSpec
+from rlinf_core.builtin.engines.calls import LocalCall, LocalStageCall
+from rlinf_core.builtin.engines.config import LocalConfig
+from rlinf_core.builtin.engines.process import HostProcess, describe_exit
+from rlinf_core.comm.wire import Message, Packed, Wire, pack
+from rlinf_core.errors import WorkerError
+from rlinf_core.worker.protocol import Kind
+
+_LOOK_S = 0.2  # how often a silent process is looked at
+_HELLO = 0  # the call number of a host's first message
+
+
+class LocalHost(Host):
+    """One process. A thread of the driver receives its messages."""
+
+    def __init__(self, spec: HostSpec, config: LocalConfig) -> None:
+        self.name = spec.name
+        self.config = config
+        self.limit = config.buffer_mb * 2**20
+        self.process = HostProcess(spec, config.log_dir, self.limit)
+        self.wire = Wire(self.process.socket)
+        self._numbers = itertools.count(1)
+        self._ready = LocalCall(spec.name, "start")
+        self._pending: dict[int, LocalCall | LocalStageCall] = {_HELLO: self._ready}
+        self._lock = threading.Lock()
+        self._death: WorkerError | None = None
+        self._stopping = False
+        self._heard = time.monotonic()
+        self._receiver = threading.Thread(target=self._receive, name=f"receiver-{spec.name}", daemon=True)
+        self._receiver.start()
+
+    def wait_ready(self) -> None:
+        """Wait for the process to say that it is there."""
+        self._ready.result(self.config.start_timeout_s)
+
+    def create(self, spec: WorkerSpec) -> LocalCall:
+        """Build a worker in the process."""
+        return self._start_call(Kind.CREATE, LocalCall(spec.name, "__init__"), spec)
+
+    def call(self, worker: str, method: str, *args: Any, **kwargs: Any) -> LocalCall:
+        """Call a method."""
+        return self._start_call(Kind.CALL, LocalCall(worker, method), (worker, method, args, kwargs))
+
+    def stage(self, worker: str, method: str, *args: Any, **kwargs: Any) -> LocalStageCall:
+        """Start a stage; it buffers its input until the calls before it have ended."""
+        packed = pack((worker, method, args, kwargs))
+        number = next(self._numbers)
+        stage = LocalStageCall(worker, method, number, self._send, self.limit)
+        self._announce(number, stage)
+        self._send(Kind.STAGE, number, packed)
+        return stage
+
+    def ask_to_stop(self) -> None:
+        """Let the workers close and the process exit."""
+        self._stopping = True
+        if self._death is None:
+            try:
+                self.wire.send(Kind.STOP, 0, pack(None))
+            except OSError:  # it is ending already; the receiver reports how
+                return
+
+    def finish(self) -> None:
+        """Kill what is left; every call still pending fails."""
+        self.process.finish()
+        self._receiver.join(5.0)
+
+    def _start_call(self, kind: Kind, call: LocalCall, content: Any) -> LocalCall:
+        packed = pack(content)
+        number = next(self._numbers)
+        self._announce(number, call)
+        self._send(kind, number, packed)
+        return call
+
+    def _announce(self, number: int, call: LocalCall | LocalStageCall) -> None:
+        with self._lock:
+            if self._death is None:
+                self._pending[number] = call
+                return
+        call.fail(self._death_of(call))
+
+    def _send(self, kind: Kind, number: int, packed: Packed) -> None:
+        if self._death is None:
+            try:
+                self.wire.send(kind, number, packed)
+            except OSError:  # the process is dying: the receiver fails every pending call
+                return
+
+    def _receive(self) -> None:
+        poller = select.poll()
+        poller.register(self.wire.socket, select.POLLIN)
+        while True:
+            if poller.poll(_LOOK_S * 1000):
+                message = self.wire.receive()
+                if message is None:
+                    break
+                self._heard = time.monotonic()
+                self._dispatch(message)
+            elif self.process.ended():
+                break
+            else:
+                self._check_silence()
+        self._bury()
+
+    def _dispatch(self, message: Message) -> None:
+        call = self._pending.get(message.call)
+        if call is not None and call.receive(message):
+            with self._lock:
+                self._pending.pop(message.call, None)
+
+    def _check_silence(self) -> None:
+        limit = self.config.timeout_s
+        calls = list(self._pending.values())
+        if not limit or not calls or not all(call.waits_for_worker() for call in calls):
+            return
+        first = calls[0]
+        if time.monotonic() - max(self._heard, first.began) > limit:
+            self._fail_all(
+                f"process {self.name} (pid {self.process.pid}) has been silent for {limit:g} s; "
+                "a larger engine.timeout_s allows more"
+            )
+
+    def _bury(self) -> None:
+        """The process is over, or has hung up: say so to everybody who waits for it."""
+        self.process.wait(1.0)
+        status = self.process.finish()
+        how = "was stopped" if self._stopping else describe_exit(status)
+        tail = "" if self._stopping else self.process.tail()
+        text = f"process {self.name} (pid {self.process.pid}) {how}"
+        if tail:
+            text += "; the last lines it printed:\n" + tail
+        with self._lock:
+            self._death = WorkerError(text, worker=self.name)
+        self._fail_all(text)
+        self.wire.socket.close()
+
+    def _fail_all(self, text: str) -> None:
+        with self._lock:
+            calls = list(self._pending.values())
+            self._pending.clear()
+        for call in calls:
+            call.fail(WorkerError(f"{call.worker}.{call.method} failed: {text}", worker=call.worker))
+
+    def _death_of(self, call: LocalCall | LocalStageCall) -> WorkerError:
+        return WorkerError(f"{call.worker}.{call.method} cannot run: {self._death}", worker=call.worker)

@@ -1,0 +1,78 @@
+"""The local engine: one process per host on this machine."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Iterable
+
+from rlinf_core.api.engine import Engine, Host, HostSpec
+from rlinf_core.builtin.engines.config import LocalConfig
+from rlinf_core.builtin.engines.link import LocalHost
+from rlinf_core.errors import ConfigError
+
+_TERMINATE_S = 0.4
+
+
+class LocalEngine(Engine):
+    """Starts host processes and ends them, at the latest when the interpreter exits."""
+
+    def __init__(self, config: LocalConfig) -> None:
+        super().__init__(config)
+        self._hosts: list[LocalHost] = []
+        self._owner = os.getpid()
+
+    def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
+        """Start all processes and wait until each is ready to work."""
+        specs = list(hosts)
+        self._check(specs)
+        atexit.register(self.stop)
+        started = []
+        try:
+            for spec in specs:
+                started.append(LocalHost(spec, self.config))
+                self._hosts.append(started[-1])
+            for host in started:
+                host.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return list(started)
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Ask every process to end, terminate those that have not after `timeout_s`, then kill."""
+        atexit.unregister(self.stop)
+        if os.getpid() != self._owner:  # a fork of the driver: the processes are not its own
+            return
+        hosts, self._hosts = self._hosts, []
+        for host in hosts:
+            host.ask_to_stop()
+        if not _all_end(hosts, timeout_s):
+            for host in hosts:
+                host.process.ask_to_end()
+            _all_end(hosts, _TERMINATE_S)
+        for host in hosts:
+            host.finish()
+
+    def _check(self, specs: list[HostSpec]) -> None:
+        names = [host.name for host in self._hosts] + [spec.name for spec in specs]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ConfigError(f"engine local: host names must differ; given twice: {', '.join(doubled)}")
+        if not hasattr(os, "sched_getaffinity"):
+            return
+        available = os.sched_getaffinity(0)
+        for spec in specs:
+            missing = sorted(set(spec.cores) - available)
+            if missing:
+                raise ConfigError(
+                    f"engine local: host {spec.name} asks for cores {missing}; "
+                    f"this process may use {sorted(available)}"
+                )
+
+
+def _all_end(hosts: list[LocalHost], timeout_s: float) -> bool:
+    end = time.monotonic() + timeout_s
+    ended = [host.process.wait(max(0.0, end - time.monotonic())) for host in hosts]
+    return all(ended)

@@ -1,0 +1,143 @@
+"""Starts, watches and ends one host process, and keeps the tail of what it printed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+from rlinf_core.api.engine import HostSpec
+from rlinf_core.worker.host import HostSettings
+
+_TAIL_LINES = 20
+_TAIL_BYTES = 16 * 1024
+
+
+class HostProcess:
+    """A child process with a socket; its standard error is kept for reports."""
+
+    def __init__(self, spec: HostSpec, log_dir: str, buffer_bytes: int) -> None:
+        self.socket, child_end = socket.socketpair()
+        self._log = _open_log(log_dir, spec.name)
+        self._log_start = self._log.stat().st_size if self._log is not None else 0
+        settings = HostSettings(child_end.fileno(), os.getpid(), spec.threads, spec.cores, buffer_bytes)
+        with child_end:
+            self._process = _launch(spec, settings, child_end.fileno(), self._log)
+        self.pid = self._process.pid
+        self._finishing = threading.Lock()
+        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._copier: threading.Thread | None = None
+        if self._process.stderr is not None:
+            self._copier = threading.Thread(target=self._copy_stderr, name="host-stderr", daemon=True)
+            self._copier.start()
+
+    def ended(self) -> bool:
+        """Whether the process is over; leaves it unreaped, so that its session's id stays its own."""
+        if not hasattr(os, "waitid") or self._process.returncode is not None:
+            return self._process.poll() is not None
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # another thread has just reaped it
+            return True
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end; False if it has not come."""
+        end = time.monotonic() + timeout_s
+        while not self.ended():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.005)
+        return True
+
+    def ask_to_end(self) -> None:
+        """SIGTERM, which a busy host obeys at once."""
+        if not self.ended():
+            self._process.terminate()
+
+    def finish(self) -> int:
+        """Kill what is left of the process and its children, reap it and give its exit status."""
+        with self._finishing:
+            if self._process.returncode is None:
+                try:
+                    os.killpg(self.pid, signal.SIGKILL)
+                except ProcessLookupError:  # it has no session yet
+                    self._process.kill()
+            status = self._process.wait()
+        if self._copier is not None:
+            self._copier.join(0.5)
+        return status
+
+    def tail(self) -> str:
+        """The last lines of its standard error (of its log, where it has one)."""
+        if self._log is None:
+            return b"".join(self._tail).decode(errors="replace").strip()
+        with self._log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(self._log_start, size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+
+    def _copy_stderr(self) -> None:
+        stream = self._process.stderr
+        if stream is None:
+            return
+        with stream:
+            for line in stream:
+                self._tail.append(line)
+                os.write(2, line)
+
+
+def describe_exit(status: int) -> str:
+    """An exit status in words."""
+    if status >= 0:
+        return f"ended with exit code {status}"
+    name = signal.Signals(-status).name
+    hint = " (out of memory?)" if name == "SIGKILL" else ""
+    return f"was killed by {name}{hint}"
+
+
+def _open_log(log_dir: str, name: str) -> Path | None:
+    if not log_dir:
+        return None
+    path = Path(log_dir) / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def _launch(
+    spec: HostSpec, settings: HostSettings, descriptor: int, log: Path | None
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "rlinf_core.worker.host", settings.to_argument()]
+    output = None if log is None else log.open("ab")
+    try:
+        return subprocess.Popen(
+            command,
+            env=_environment(spec),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE if output is None else output,
+            pass_fds=[descriptor],
+            start_new_session=True,
+        )
+    finally:
+        if output is not None:
+            output.close()
+
+
+def _environment(spec: HostSpec) -> dict[str, str]:
+    paths = [os.path.abspath(path) for path in sys.path]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(spec.threads),
+        "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads starve the neighbours of a shared machine
+        **spec.env,
+    }

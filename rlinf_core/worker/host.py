@@ -1,0 +1,167 @@
+"""The main program of a host process: runs workers' calls and stages one after the other, in order.
+
+Started by an engine as `python -m rlinf_core.worker.host SETTINGS` in a session of its own, with one
+end of a socket pair. It ends when it is told to, and within a second when its driver is gone, also if
+the driver could not say so: then it takes the processes that its workers started with it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rlinf_core.api.engine import WorkerSpec
+from rlinf_core.comm.channel import Channel
+from rlinf_core.comm.wire import Message, Wire, pack
+from rlinf_core.errors import RlinfError
+from rlinf_core.worker.failures import raised
+from rlinf_core.worker.host_stage import HostStage
+from rlinf_core.worker.protocol import Kind
+from rlinf_core.worker.table import WorkerTable
+
+_LOOK_S = 0.25  # how often an idle host checks that its driver still lives
+_CLOSING_S = 0.5  # what workers get to close in when the driver is gone
+
+
+@dataclass(frozen=True)
+class HostSettings:
+    """What a host process is told on its command line."""
+
+    descriptor: int  # its end of the socket pair
+    driver: int  # process id
+    threads: int
+    cores: tuple[int, ...]
+    buffer_bytes: int  # of each stage, each way
+
+    def to_argument(self) -> str:
+        """As one command-line argument."""
+        return json.dumps(asdict(self))
+
+
+class HostProcess:
+    """A thread receives; the main thread works."""
+
+    def __init__(self, wire: Wire, settings: HostSettings) -> None:
+        self.wire = wire
+        self.settings = settings
+        self.table = WorkerTable()
+        self._jobs: Channel[Message] = Channel()
+        self._stages: dict[int, HostStage] = {}
+        self.orphaned = False  # the driver is gone
+
+    def serve(self) -> bool:
+        """Work until told to stop; False if something went wrong in closing."""
+        threading.Thread(target=self._receive, name="host-receiver", daemon=True).start()
+        self.wire.send(Kind.HELLO, 0, pack(None))
+        for job in self._jobs:
+            try:
+                self._work(job)
+            except OSError:
+                break  # there is nobody to answer any more
+        return self.table.close()
+
+    def _work(self, job: Message) -> None:
+        began = time.perf_counter()
+        worker, method = "", ""
+        try:
+            content = job.load()
+            if job.kind == Kind.CREATE:
+                worker, method = content.name, "__init__"
+                value: Any = self._create(content)
+            else:
+                worker, method, args, kwargs = content
+                if job.kind == Kind.CALL:
+                    value = self.table.call(worker, method, args, kwargs)
+                else:
+                    value = self._stage(job.call, worker, method, args, kwargs)
+            answer = pack((value, time.perf_counter() - began))
+        except BaseException as error:  # the border of a worker: the driver raises it
+            self._stages.pop(job.call, None)
+            self._send_error(job.call, error, worker, method)
+            return
+        self._stages.pop(job.call, None)
+        self.wire.send(Kind.RESULT, job.call, answer)
+
+    def _create(self, spec: WorkerSpec) -> str:
+        self.table.create(spec)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_num_threads(self.settings.threads)
+        return spec.name
+
+    def _stage(
+        self, call: int, worker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        stage = self._stages[call]
+        return stage.run(self.table.stage(worker, method, stage.inputs(), args, kwargs))
+
+    def _send_error(self, call: int, error: BaseException, worker: str, method: str) -> None:
+        wrapped = raised(error, worker, method)
+        cause = wrapped.__cause__ if type(wrapped.__cause__).__module__ == RlinfError.__module__ else None
+        self.wire.send(Kind.ERROR, call, pack((wrapped, cause)))
+
+    def _receive(self) -> None:
+        poller = select.poll()
+        poller.register(self.wire.socket, select.POLLIN)
+        while self._driver_lives():
+            if not poller.poll(_LOOK_S * 1000):
+                continue
+            message = self.wire.receive()
+            if message is None:
+                break
+            if message.kind == Kind.STOP:
+                self._jobs.abandon()
+                return
+            self._dispatch(message)
+        self.orphaned = True
+        self._jobs.abandon()
+        time.sleep(_CLOSING_S)
+        end_session()
+
+    def _dispatch(self, message: Message) -> None:
+        if message.kind in (Kind.CREATE, Kind.CALL, Kind.STAGE):
+            if message.kind == Kind.STAGE:
+                self._stages[message.call] = HostStage(self.wire, message.call, self.settings.buffer_bytes)
+            self._jobs.put(message)
+            return
+        stage = self._stages.get(message.call)
+        if stage is not None:  # it may have ended already
+            stage.receive(message)
+
+    def _driver_lives(self) -> bool:
+        return os.getppid() == self.settings.driver
+
+
+def end_session() -> None:
+    """Kill this process and all that it started, where it leads a session of its own."""
+    if os.getsid(0) == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def main(argument: str) -> None:
+    """Serve the driver at the other end of the socket."""
+    settings = HostSettings(**json.loads(argument))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    if settings.cores:
+        os.sched_setaffinity(0, settings.cores)
+    os.set_inheritable(settings.descriptor, False)
+    host = HostProcess(Wire(socket.socket(fileno=settings.descriptor)), settings)
+    good = host.serve()
+    if host.orphaned:
+        end_session()
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

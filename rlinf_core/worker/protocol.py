@@ -1,0 +1,23 @@
+"""The messages between a driver and a host process, by kind."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """What a message says; in brackets its content. `call` in the header says which call it is about."""
+
+    CREATE = 1  # to the host: build a worker [WorkerSpec]
+    CALL = 2  # to the host: [worker, method, args, kwargs]
+    STAGE = 3  # to the host: [worker, method, args, kwargs]
+    INPUT = 4  # to the host: a chunk for a stage [list]
+    INPUT_END = 5  # to the host: no more chunks [None]
+    CANCEL = 6  # to the host: end the stage [None]
+    STOP = 7  # to the host: close the workers and exit [None]
+    HELLO = 8  # to the driver: ready [None]
+    STARTED = 9  # to the driver: the stage runs and takes its input [None]
+    OUTPUT = 10  # to the driver: a chunk from a stage [list]
+    RESULT = 11  # to the driver: the end of a call or a stage [value, seconds]
+    ERROR = 12  # to the driver: [WorkerError, RlinfError or None]
+    TAKEN = 13  # both ways: so many bytes of a stage's chunks were taken [int]

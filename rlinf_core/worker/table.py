@@ -1,0 +1,63 @@
+"""The workers of one process, by name: what every engine runs calls and stages on."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any
+
+from rlinf_core.api.engine import WorkerSpec
+from rlinf_core.errors import ConfigError
+from rlinf_core.worker.worker import Worker, build_worker, start_stage
+
+
+class WorkerTable:
+    """Builds, finds and closes workers; they see one another as `context.peers`."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, Worker] = {}
+
+    def create(self, spec: WorkerSpec) -> None:
+        """Build a worker and enter it under its name."""
+        if spec.name in self._workers:
+            raise ConfigError(f"this process already has a worker named {spec.name!r}")
+        self._workers[spec.name] = build_worker(spec, self._workers)
+
+    def call(self, worker: str, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a method. Any: what it returns."""
+        found = self._find(worker)
+        function = getattr(found, method, None)
+        if not callable(function):
+            raise ConfigError(f"worker {worker} ({type(found).__name__}) has no method {method!r}")
+        return function(*args, **kwargs)
+
+    def stage(
+        self,
+        worker: str,
+        method: str,
+        chunks: Iterator[list[Any]],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Generator[list[Any], None, Any]:
+        """The generator of a stage method over `chunks`."""
+        return start_stage(self._find(worker), method, chunks, args, kwargs)
+
+    def close(self) -> bool:
+        """Close all workers, the last made first; False if one raised (its traceback is printed)."""
+        good = True
+        while self._workers:
+            name, worker = self._workers.popitem()
+            try:
+                worker.close()
+            except Exception:  # the border of a worker: the others must be closed too
+                print(f"worker {name} failed to close:", file=sys.stderr)
+                traceback.print_exc()
+                good = False
+        return good
+
+    def _find(self, worker: str) -> Worker:
+        if worker not in self._workers:
+            known = ", ".join(self._workers) or "none"
+            raise ConfigError(f"no worker {worker!r} in this process; there are: {known}")
+        return self._workers[worker]
