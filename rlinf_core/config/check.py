@@ -57,7 +57,7 @@ def _modalities(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
     because = f"simulator {config.simulator.name!r}" if config.simulator else "no simulator is named"
     offered = specs["model"].provides.modality
     if offered != task:
-        yield f"model: {config.model.name!r} is for {offered} tasks, this is a task of kind {task} ({because})"
+        yield f"model: {config.model.name!r} is for {offered} tasks, this is one of kind {task} ({because})"
     modalities = specs["backend"].provides.modalities
     if task not in modalities:
         has = ", ".join(sorted(modalities)) or "none"
@@ -103,7 +103,7 @@ def _sampling(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
     if config.rollout is None or "rollout" not in specs:
         return
     provides = specs["rollout"].provides
-    asked = (
+    asked: tuple[tuple[str, bool, bool, Any], ...] = (
         ("top_p", sampling.top_p != 1.0, provides.top_p, 1.0),
         ("top_k", sampling.top_k != 0, provides.top_k, 0),
         ("stop", bool(sampling.stop), provides.stop_texts, []),
@@ -142,13 +142,12 @@ def _near(asked: int, samples: int) -> str:
 
 
 def _unused(config: RunConfig) -> Iterable[str]:
-    task = task_of(config)
     for name in unused_keys(config):
         origins = _set_by_user(config, name)
         present = {"reward": config.rewards}.get(name, getattr(config, name, None))
         if origins or (name in (*COMPONENTS, "reward") and present):
             places = ", ".join(dict.fromkeys(origins.values())) or "default"
-            yield f"{name}: an {task} task does not use it; remove it (from {places})"
+            yield f"{name}: an embodied task does not use it; remove it (from {places})"
 
 
 def _set_by_user(config: RunConfig, name: str) -> dict[str, str]:
@@ -181,8 +180,8 @@ def _learning(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]:
     steps = config.train.steps * config.train.mini_batches * config.train.update_epochs
     if steps and config.optimizer.warmup_steps >= steps:
         yield (
-            f"optimizer.warmup_steps: {config.optimizer.warmup_steps} is not below the run's {steps} optimizer "
-            "steps, so the learning rate never arrives at optimizer.lr"
+            f"optimizer.warmup_steps: {config.optimizer.warmup_steps} is not below the {steps} optimizer "
+            "steps of this run, so the learning rate never arrives at optimizer.lr"
         )
 
 

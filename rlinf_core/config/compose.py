@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from rlinf_core.config.layers import Layer
+from rlinf_core.config.options import Options
 from rlinf_core.config.resolve import (
     RECIPES,
     SpecSource,
@@ -21,29 +21,6 @@ from rlinf_core.config.schema import RunConfig
 from rlinf_core.plugins import plugins
 
 TASK_SECTIONS = ("model", "data", "simulator", "reward")  # naming one of them sets the quickstart aside
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user says on the command line; None is "not said"."""
-
-    algo: str | None = None
-    backend: str | None = None
-    rollout: str | None = None
-    model: str | None = None
-    data: str | None = None
-    reward: tuple[str, ...] = ()
-    simulator: str | None = None
-    engine: str | None = None
-    config: tuple[Path, ...] = ()
-    output: str | None = None
-    seed: int | None = None
-    steps: int | None = None
-    ranks: int | None = None
-    lr: float | None = None
-    lora_rank: int | None = None
-    group_size: int | None = None
-    overrides: tuple[str, ...] = ()
 
 
 def compose(options: Options, manager: SpecSource | None = None) -> RunConfig:

@@ -29,7 +29,7 @@ def dump(config: RunConfig) -> dict[str, Any]:  # Any: JSON values
     tree["trackers"] = [_component(component) for component in config.trackers]
     for section in SECTIONS:
         if used(section, unused):
-            settings = _plain(getattr(config, section))
+            settings = plain(getattr(config, section))
             tree[section] = {
                 name: value for name, value in settings.items() if used(f"{section}.{name}", unused)
             }
@@ -56,18 +56,19 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _component(component: Component) -> dict[str, Any]:
-    return {"name": component.name, **_plain(component.config)}
+    return {"name": component.name, **plain(component.config)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A setting as JSON-able values."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value) if item.init}
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.init}
     if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, (set, frozenset)):
-        return sorted(_plain(item) for item in value)
+        return sorted(plain(item) for item in value)
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     return value.replace("${", "\\${") if isinstance(value, str) else value

@@ -1,0 +1,74 @@
+"""`rlinf config`: the settings of a run with their origins, and the schema of all settings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rlinf_core.cli.options import with_options
+from rlinf_core.config.options import Options
+
+if TYPE_CHECKING:
+    from rlinf_core.config.schema import RunConfig
+
+app = typer.Typer(help="Show the settings of a run, and all settings there are.", no_args_is_help=True)
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def show(options: Options, as_json: JsonFlag = False) -> None:
+    """Print every setting of a run and where its value comes from; nothing is started.
+
+    Takes the flags of `rlinf train`. The output is a recipe: `rlinf config show ... > my.yaml`.
+    """
+    from rlinf_core.config.check import check
+    from rlinf_core.config.compose import compose
+    from rlinf_core.config.dump import dump
+    from rlinf_core.plugins import plugins
+
+    config = compose(options)
+    if as_json:
+        origins = dict(config.origins)
+        typer.echo(json.dumps({"config": dump(config), "origins": origins}, indent=2))
+    else:
+        _print_yaml(config)
+    for warning in check(config, plugins()):
+        typer.echo(f"warning: {warning}", err=True)
+
+
+app.command("show")(with_options(show))
+
+
+@app.command("schema")
+def schema(as_json: JsonFlag = False) -> None:
+    """Print every setting of the core and of the installed plugins."""
+    from rlinf_core.config.json_schema import json_schema
+    from rlinf_core.plugins import plugins
+
+    made = json_schema(plugins())
+    if as_json:
+        typer.echo(json.dumps(made, indent=2))
+    else:
+        _print_settings(made)
+
+
+def _print_yaml(config: RunConfig) -> None:
+    from rlinf_core.config.show import commented_yaml
+
+    text = commented_yaml(config)
+    if not sys.stdout.isatty():
+        typer.echo(text, nl=False)
+        return
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    Console().print(Syntax(text, "yaml", background_color="default"))
+
+
+def _print_settings(made: dict[str, Any]) -> None:  # Any: JSON values
+    from rlinf_core.config.show import settings_lines
+
+    for line in settings_lines(made):
+        typer.echo(line)

@@ -1,0 +1,112 @@
+"""The JSON Schema of a recipe: the core's sections and the settings of every installed plugin."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from rlinf_core.config.convert import type_hints
+from rlinf_core.config.describe import describe
+from rlinf_core.config.dump import plain
+from rlinf_core.config.resolve import SpecSource
+from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SCALARS, SECTIONS, RunConfig
+from rlinf_core.errors import PluginError
+
+Json = dict[str, Any]  # Any: JSON values
+_NAMES: Mapping[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string"}
+
+
+def json_schema(manager: SpecSource) -> Json:
+    """A schema that editors check recipes with. A plugin that does not load is listed with the reason."""
+    kinds = {**COMPONENTS, **COMPONENT_LISTS}
+    definitions = {kind: _plugins(manager, kind) for kind in dict.fromkeys(kinds.values())}
+    properties: Json = {section: _component(kind, definitions) for section, kind in COMPONENTS.items()}
+    for section, kind in COMPONENT_LISTS.items():
+        extra = {"weight": {"type": "number", "default": 1.0}} if section == "reward" else {}
+        one = _component(kind, definitions, extra)
+        properties[section] = {"anyOf": [*one["anyOf"], {"type": "array", "items": one}]}
+    for section, cls in SECTIONS.items():
+        properties[section] = settings_schema(cls)
+    whole = {item.name: item for item in describe(RunConfig)}
+    for section, cls in SCALARS.items():
+        properties[section] = {
+            "type": _NAMES[cls],
+            "default": whole[section].default,
+            "description": whole[section].doc,
+        }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "rlinf recipe",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "$defs": definitions,
+    }
+
+
+def settings_schema(cls: type) -> Json:
+    """The schema of one config dataclass, described by its docstring and its fields' comments."""
+    hints = type_hints(cls)
+    properties: Json = {}
+    for item in describe(cls):
+        entry = {**_type(hints[item.name]), "x-type": item.type, "description": item.doc}
+        properties[item.name] = entry if item.required else {**entry, "default": plain(item.default)}
+    return {
+        "type": "object",
+        "description": (cls.__doc__ or "").strip().split("\n")[0],
+        "additionalProperties": False,
+        "properties": properties,
+        "required": [item.name for item in describe(cls) if item.required],
+    }
+
+
+def _plugins(manager: SpecSource, kind: str) -> Json:
+    found: Json = {}
+    for name in manager.names(kind):
+        try:
+            spec = manager.get(kind, name)
+            found[name] = {**settings_schema(spec.config), "description": spec.summary}
+        except PluginError as err:
+            found[name] = {"description": f"not usable: {err}", "properties": {}}
+    return found
+
+
+def _component(kind: str, definitions: Json, extra: Json | None = None) -> Json:
+    """A plugin's name, or a mapping with its name and settings."""
+    choices: list[Json] = [{"type": "string"}]
+    for name, settings in definitions[kind].items():
+        properties = {"name": {"const": name}, **(extra or {}), **settings["properties"]}
+        choices.append(
+            {
+                "type": "object",
+                "description": settings["description"],
+                "properties": properties,
+                "required": ["name"],
+                "additionalProperties": False,
+            }
+        )
+    return {"anyOf": choices}
+
+
+def _type(wanted: Any) -> Json:
+    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_type(arm) for arm in arguments]}
+    if wanted is type(None):
+        return {"type": "null"}
+    if is_dataclass(wanted) and isinstance(wanted, type):
+        return settings_schema(wanted)
+    container = origin or wanted
+    if isinstance(container, type) and issubclass(container, Mapping):
+        return {"type": "object"}
+    if isinstance(container, type) and issubclass(container, (tuple, list, AbstractSet)):
+        items = [argument for argument in arguments if argument is not Ellipsis]
+        return {"type": "array", "items": _type(items[0])} if items else {"type": "array"}
+    return {"type": _NAMES[wanted]} if wanted in _NAMES else {}

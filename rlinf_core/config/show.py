@@ -1,0 +1,77 @@
+"""Settings as text for people: a recipe with the origin of every value, and the list of all settings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlinf_core.config.dump import dump
+from rlinf_core.config.schema import RunConfig
+
+_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*")
+_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}  # not texts in YAML
+
+
+def commented_yaml(config: RunConfig) -> str:
+    """The whole config as a recipe; each value has its origin in an aligned comment."""
+    lines = list(_lines(dump(config), "", "", config.origins))
+    width = min(60, max(len(text) for text, _ in lines))
+    return "".join(f"{text:<{width}}  # {origin}\n" if origin else f"{text}\n" for text, origin in lines)
+
+
+def settings_lines(schema: Mapping[str, Any]) -> Iterator[str]:  # Any: JSON values
+    """One line for each setting of `json_schema`: dotted key, type, default and what it is."""
+    for section, entry in schema["properties"].items():
+        if "properties" in entry:
+            for name, item in entry["properties"].items():
+                yield _setting_line(f"{section}.{name}", item)
+        elif "anyOf" not in entry:
+            yield _setting_line(section, entry)
+    for kind, plugins in schema["$defs"].items():
+        for plugin, entry in plugins.items():
+            yield f"\n{kind} {plugin}: {entry['description']}"
+            for name, item in entry["properties"].items():
+                yield f"  {_setting_line(name, item)}"
+
+
+def value_text(value: Any) -> str:
+    """A value as YAML on one line."""
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(value_text(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{value_text(name)}: {value_text(item)}' for name, item in value.items())}}}"
+    if isinstance(value, float) and abs(value) == float("inf"):
+        return ".inf" if value > 0 else "-.inf"
+    return json.dumps(value)
+
+
+def _lines(
+    tree: Mapping[str, Any], key: str, indent: str, origins: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """`(text, origin)` of each line."""
+    for name, value in tree.items():
+        here = f"{key}{name}"
+        if isinstance(value, Mapping) and value and here not in origins:
+            yield f"{indent}{name}:", ""
+            yield from _lines(value, f"{here}.", f"{indent}  ", origins)
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping) and here not in origins:
+            yield f"{indent}{name}:", ""
+            for index, item in enumerate(value):
+                nested = _lines(item, f"{here}.{index}.", f"{indent}    ", origins)
+                text, origin = next(nested)
+                yield f"{indent}  - {text.lstrip()}", origin
+                yield from nested
+        else:
+            yield f"{indent}{name}: {value_text(value)}", origins.get(here, "default")
+
+
+def _setting_line(key: str, item: Mapping[str, Any]) -> str:
+    default = value_text(item["default"]) if "default" in item else "(must be set)"
+    kind = item.get("x-type", item.get("type", ""))
+    text = f"  # {item['description']}" if item.get("description") else ""
+    return f"{key}: {kind} = {default}{text}"
