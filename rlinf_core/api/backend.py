@@ -23,13 +23,13 @@ MetricSums = dict[str, tuple[float, float]]
 class OptimizerConfig:
     """The optimizer, the same for every backend."""
 
-    lr: float = 1e-5
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
+    lr: float = 1e-5  # learning rate
+    weight_decay: float = 0.0  # decoupled, as in AdamW
+    betas: tuple[float, float] = (0.9, 0.999)  # decay of the two moment averages
+    eps: float = 1e-8  # added to the root of the second moment
     grad_clip: float = 1.0  # global norm; 0 = off
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_steps: int = 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the learning rate
+    warmup_steps: int = 0  # optimizer steps of linear warm-up
     min_lr_ratio: float = 0.0  # of lr, where linear and cosine end
 
 
@@ -37,10 +37,10 @@ class OptimizerConfig:
 class LoRAConfig:
     """Low-rank adapters (Hu et al. 2021); `rank=0` trains the whole model."""
 
-    rank: int = 0
-    alpha: float = 16.0
-    dropout: float = 0.0
-    target_modules: tuple[str, ...] = ("all-linear",)
+    rank: int = 0  # of the adapters; 0 = none
+    alpha: float = 16.0  # adapters are scaled by alpha / rank
+    dropout: float = 0.0  # on the adapters' input
+    target_modules: tuple[str, ...] = ("all-linear",)  # names of the modules that get adapters
 
 
 @dataclass(frozen=True)
