@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from rlinf_core.config.schema import COMPONENTS, SCALARS, SECTIONS, Component, RunConfig
 from rlinf_core.config.task import unused_keys, used
+
+_REFERENCE = re.compile(r"(\\*)\$\{")  # "${" would be read as a reference, backslashes before it as escapes
 
 
 def dump(config: RunConfig) -> dict[str, Any]:  # Any: JSON values
@@ -33,7 +36,7 @@ def dump(config: RunConfig) -> dict[str, Any]:  # Any: JSON values
             tree[section] = {
                 name: value for name, value in settings.items() if used(f"{section}.{name}", unused)
             }
-    return tree | {key: getattr(config, key) for key in SCALARS}
+    return tree | {key: plain(getattr(config, key)) for key in SCALARS}
 
 
 def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -71,4 +74,4 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, Path):
         return str(value)
-    return value.replace("${", "\\${") if isinstance(value, str) else value
+    return _REFERENCE.sub(r"\1\1\\${", value) if isinstance(value, str) else value

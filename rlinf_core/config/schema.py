@@ -36,7 +36,7 @@ class TrainConfig:
     mini_batches: int = 1  # optimizer steps per rollout batch
     update_epochs: int = 1  # passes over each rollout batch
     micro_batch_tokens: int = 8192  # padded tokens of one forward and backward on one rank
-    old_logprobs: Literal["auto", "rollout", "recompute"] = "auto"
+    old_logprobs: Literal["auto", "rollout", "recompute"] = "auto"  # auto = recompute for several updates
     skip_gradient_free: bool = True  # leave out rows whose loss has exactly zero gradient
     max_prompt_tokens: int = 0  # drop longer prompts; 0 = longer than the context is an error
 
@@ -64,9 +64,9 @@ class CheckpointConfig:
 class WarmStartConfig:
     """Supervised steps on the dataset's demonstrations before RL."""
 
-    steps: int = 0
-    batch_size: int = 64
-    lr: float = 1e-3
+    steps: int = 0  # supervised steps; 0 = none
+    batch_size: int = 64  # demonstrations per step
+    lr: float = 1e-3  # learning rate of these steps
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RewardPoolConfig:
 
     workers: int = 1  # 0 = in the reward worker itself, without a deadline (for debugging)
     timeout_s: float = 10.0  # an item
-    retries: int = 1
+    retries: int = 1  # of an item after an error or a timeout
     max_error_rate: float = 0.2  # of a step's samples with error or timeout; above it the run ends
 
 

@@ -1,0 +1,149 @@
+"""A plugin manager over invented plugins, so that these tests need no installed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from rlinf_core.api.capabilities import (
+    AlgorithmNeeds,
+    BackendCapabilities,
+    ModelCapabilities,
+    RolloutCapabilities,
+)
+from rlinf_core.config.compose import Options, compose
+from rlinf_core.config.schema import RunConfig
+from rlinf_core.errors import ConfigError, PluginNotFoundError
+from rlinf_core.plugins.specs import (
+    AlgorithmSpec,
+    BackendSpec,
+    DatasetSpec,
+    EngineSpec,
+    ModelSpec,
+    PluginSpec,
+    RewardSpec,
+    RolloutSpec,
+    SimulatorSpec,
+    TrackerSpec,
+)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Nested settings."""
+
+    start: float = 0.0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupConfig:
+    """Settings of the invented algorithm."""
+
+    group_size: int = 8  # responses per prompt
+    clip_ratio: float = 0.2  # half width
+    clip_ratio_high: float | None = None
+    baseline: Literal["group", "leave-one-out"] = "group"
+    reference: bool = False
+    critic: bool = False
+    schedule: Schedule = Schedule()
+
+    def __post_init__(self) -> None:
+        if self.clip_ratio <= 0:
+            raise ConfigError(f"clip_ratio must be above 0, got {self.clip_ratio}")
+
+
+@dataclass(frozen=True)
+class LmConfig:
+    preset: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class FileConfig:
+    path: str = field(metadata={"path": True})
+    options: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FunctionConfig:
+    target: str
+
+
+@dataclass(frozen=True)
+class StripConfig:
+    strip: bool = True
+
+
+def _needs(config: GroupConfig) -> AlgorithmNeeds:
+    return AlgorithmNeeds(
+        advantage_scope="group",
+        group_size=config.group_size,
+        reference=config.reference,
+        critic=config.critic,
+    )
+
+
+SPECS: list[PluginSpec] = [
+    AlgorithmSpec(name="grpo", summary="Groups", target="x:X", config=GroupConfig, needs=_needs),
+    AlgorithmSpec(name="plain", summary="One sample", target="x:X", needs=lambda _: AlgorithmNeeds()),
+    BackendSpec(name="fsdp", summary="", target="x:X", rollout="hf", provides=BackendCapabilities(lora=True)),
+    RolloutSpec(name="hf", summary="", target="x:X", provides=RolloutCapabilities(lora=True)),
+    RolloutSpec(
+        name="bare", summary="", target="x:X", provides=RolloutCapabilities(False, False, False, False)
+    ),
+    ModelSpec(name="hf_lm", summary="", target="x:X", config=LmConfig, provides=ModelCapabilities(lora=True)),
+    ModelSpec(name="mlp", summary="", target="x:X", provides=ModelCapabilities(modality="embodied")),
+    DatasetSpec(name="sort_digits", summary="", target="x:X"),
+    DatasetSpec(name="jsonl", summary="", target="x:X", config=FileConfig),
+    DatasetSpec(name="hf", summary="", target="x:X", config=FileConfig),
+    RewardSpec(name="exact", summary="", target="x:X", config=StripConfig),
+    RewardSpec(name="format", summary="", target="x:X"),
+    RewardSpec(name="python", summary="", target="x:X", config=FunctionConfig),
+    SimulatorSpec(name="line", summary="", target="x:X"),
+    EngineSpec(name="local", summary="", target="x:X"),
+    TrackerSpec(name="tensorboard", summary="", target="x:X"),
+]
+
+
+class Specs:
+    """What the configuration room asks of a manager."""
+
+    def names(self, kind: str) -> list[str]:
+        return sorted(spec.name for spec in SPECS if spec.kind == kind)
+
+    def get(self, kind: str, name: str) -> PluginSpec:
+        for spec in SPECS:
+            if (spec.kind, spec.name) == (kind, name):
+                return spec
+        raise PluginNotFoundError(f"no {kind} plugin {name!r}; installed: {', '.join(self.names(kind))}")
+
+
+@pytest.fixture
+def manager() -> Specs:
+    return Specs()
+
+
+@pytest.fixture
+def run(manager: Specs) -> Callable[..., RunConfig]:
+    """`run("KEY=VALUE", ..., steps=3)`: the composed settings."""
+
+    def composed(*overrides: str, **flags: object) -> RunConfig:
+        return compose(Options(overrides=overrides, **flags), manager)  # type: ignore[arg-type]
+
+    return composed
+
+
+@pytest.fixture
+def problems(run: Callable[..., RunConfig]) -> Callable[..., list[str]]:
+    """The lines of the error that a composition raises."""
+
+    def told(*overrides: str, **flags: object) -> list[str]:
+        with pytest.raises(ConfigError) as caught:
+            run(*overrides, **flags)
+        return str(caught.value).splitlines()
+
+    return told
