@@ -16,7 +16,7 @@ RUNS = [
     {},
     {"overrides": ("algo.schedule={start: 3, names: [a, 'null', '']}", "optimizer.lr=1e-7", "trackers=[]")},
     {"overrides": ("reward=[{name: exact, weight: 0.25}, 'm:f']",), "model": "hf_lm", "data": "org/q"},
-    {"overrides": (r"sampling.stop=['\n', 'é: #', '1', '\\${']",), "seed": 4},
+    {"overrides": (r"sampling.stop=['\n', 'é: #', '1', '\${']",), "seed": 4},
     {"overrides": (r"output=runs/\${x}", r"model.path='a\\\${b} \d'", "model.preset='a: b'")},
     {"simulator": "line", "model": "mlp"},
 ]
