@@ -63,6 +63,16 @@ class EpisodeRequest:
 
 
 @dataclass(frozen=True)
+class EpisodeRequest:
+    """Ask for one episode. Requests of one `group` start from the same initial state."""
+
+    group: int
+    replica: int
+    initial_state: int  # the seed that the simulator is reset with
+    seed: int  # of the policy's draws
+
+
+@dataclass(frozen=True)
 class Sampling:
     """How tokens are drawn; rollout and trainer apply the same transform. `temperature=0` is greedy."""
 
@@ -113,6 +123,7 @@ class Trajectory(Experience):
 
     observations: dict[str, NDArray[Any]]  # name -> [T, ...]
     actions: NDArray[Any]  # [T, C, A] float, or [T] int for discrete spaces
+    executed: BoolArray | None = None  # [T, C]; None = every action; log-probabilities leave out the rest
     executed: BoolArray | None = None  # [T, C]; None = every action; log-probabilities leave out the rest
     success: bool = False
     truncated: bool = False  # ended by a time limit, not by the task

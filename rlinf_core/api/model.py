@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from rlinf_core.api.algorithm import PolicyOutputs
+    from rlinf_core.api.simulator import Space
     from rlinf_core.types import Experience, IntArray, Message, Sampling
 
 Want = Literal["logprobs", "entropy", "values"]
@@ -43,11 +44,15 @@ class TextProcessor(ABC):
 
 @dataclass
 class ActionSample:
-    """Actions of N environments with the behaviour policy's log-probabilities."""
+    """Actions of N environments with the behaviour policy's log-probabilities.
+
+    Policies of chunks give `logprobs_NC`, so that actions which are not executed can be left out.
+    """
 
     actions: Tensor  # [N, C, A] float, or [N] int64
     logprobs_N: Tensor
     values_N: Tensor | None = None
+    logprobs_NC: Tensor | None = None  # sums to logprobs_N
 
 
 class Decoder(ABC):
@@ -79,6 +84,12 @@ class Model(ABC):
 
     def __init__(self, config: Any) -> None:  # Any: each plugin has its own config dataclass
         self.config = config
+
+    def bind(self, observation_space: Mapping[str, Space], action_space: Space) -> None:
+        """Take the simulator's spaces (embodied models); called once, before `module`.
+
+        Raises `ModelError` for spaces that the model cannot serve.
+        """
 
     @abstractmethod
     def module(self, seed: int = 0) -> nn.Module:
