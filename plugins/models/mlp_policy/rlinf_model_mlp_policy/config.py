@@ -1,0 +1,33 @@
+"""Options of the perceptron policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlinf_core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class MLPPolicyConfig:
+    """A small policy that learns simple control tasks on a CPU."""
+
+    hidden: tuple[int, ...] = (64, 64)  # units of each hidden layer
+    activation: Literal["tanh", "relu", "silu"] = "tanh"  # between layers
+    init_log_std: float = -0.5  # of continuous actions, in units of half the action range
+    chunk: int = 1  # continuous actions per decision
+    path: str = ""  # folder of exported weights to start from; "" = a new policy
+
+    def __post_init__(self) -> None:
+        if any(units < 1 for units in self.hidden):
+            raise ConfigError(
+                f"model.hidden (mlp_policy): {list(self.hidden)}: every layer needs 1 unit or more"
+            )
+        if self.activation not in ("tanh", "relu", "silu"):
+            raise ConfigError(f"model.activation (mlp_policy): {self.activation!r}: use tanh, relu or silu")
+        if self.chunk < 1:
+            raise ConfigError(f"model.chunk (mlp_policy): {self.chunk}: must be 1 or more")
+        if not -10.0 <= self.init_log_std <= 2.0:
+            raise ConfigError(
+                f"model.init_log_std (mlp_policy): {self.init_log_std}: must lie between -10 and 2"
+            )

@@ -1,0 +1,21 @@
+"""Registers the model `mlp_policy`."""
+
+from __future__ import annotations
+
+from rlinf_core.api import ModelCapabilities
+from rlinf_core.plugins import ModelSpec, hookimpl
+from rlinf_model_mlp_policy.config import MLPPolicyConfig
+
+
+@hookimpl
+def rlinf_register_models() -> list[ModelSpec]:
+    """The one model of this distribution."""
+    return [
+        ModelSpec(
+            name="mlp_policy",
+            summary="Perceptron policy for state observations, Gaussian or categorical",
+            config=MLPPolicyConfig,
+            target="rlinf_model_mlp_policy.model:MLPPolicy",
+            provides=ModelCapabilities(modality="embodied", discrete_actions=True, continuous_actions=True),
+        )
+    ]
