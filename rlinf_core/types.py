@@ -63,23 +63,13 @@ class EpisodeRequest:
 
 
 @dataclass(frozen=True)
-class EpisodeRequest:
-    """Ask for one episode. Requests of one `group` start from the same initial state."""
-
-    group: int
-    replica: int
-    initial_state: int  # the seed that the simulator is reset with
-    seed: int  # of the policy's draws
-
-
-@dataclass(frozen=True)
 class Sampling:
     """How tokens are drawn; rollout and trainer apply the same transform. `temperature=0` is greedy."""
 
     max_new_tokens: int = 64  # longest response
     temperature: float = 1.0  # logits are divided by it
     top_p: float = 1.0  # keep the likeliest tokens up to this share; 1 = all
-    top_k: int = 0  # 0 = off
+    top_k: int = 0  # keep this many of the likeliest tokens; 0 = all
     min_new_tokens: int = 0  # an end-of-sequence token is not drawn before
     stop: tuple[str, ...] = ()  # texts that end a response; they stay in it
 
@@ -123,7 +113,6 @@ class Trajectory(Experience):
 
     observations: dict[str, NDArray[Any]]  # name -> [T, ...]
     actions: NDArray[Any]  # [T, C, A] float, or [T] int for discrete spaces
-    executed: BoolArray | None = None  # [T, C]; None = every action; log-probabilities leave out the rest
     executed: BoolArray | None = None  # [T, C]; None = every action; log-probabilities leave out the rest
     success: bool = False
     truncated: bool = False  # ended by a time limit, not by the task
