@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rlinf_core.api.capabilities import (
     AlgorithmNeeds,
     BackendCapabilities,
-    ModelCapabilities,
     Modality,
+    ModelCapabilities,
     RolloutCapabilities,
     SimulatorCapabilities,
 )
@@ -56,26 +56,26 @@ class BackendSpec(PluginSpec):
     """`rollout` names the rollout engine used when the user names none."""
 
     kind: ClassVar[str] = "backends"
-    provides: BackendCapabilities = BackendCapabilities()
+    provides: BackendCapabilities = field(default_factory=BackendCapabilities)
     rollout: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSpec(PluginSpec):
     kind: ClassVar[str] = "rollouts"
-    provides: RolloutCapabilities = RolloutCapabilities()
+    provides: RolloutCapabilities = field(default_factory=RolloutCapabilities)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(PluginSpec):
     kind: ClassVar[str] = "models"
-    provides: ModelCapabilities = ModelCapabilities()
+    provides: ModelCapabilities = field(default_factory=ModelCapabilities)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatorSpec(PluginSpec):
     kind: ClassVar[str] = "simulators"
-    provides: SimulatorCapabilities = SimulatorCapabilities()
+    provides: SimulatorCapabilities = field(default_factory=SimulatorCapabilities)
 
 
 @dataclass(frozen=True, kw_only=True)
