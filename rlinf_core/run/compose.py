@@ -57,9 +57,11 @@ def start(config: RunConfig) -> RunGraph:
 def _reasoning(config: RunConfig, engine: Engine, hosts: list[Host], reward_hosts: list[Host]) -> RunGraph:
     needs = algorithm_needs(config)
     kwargs = {"config": config}
+    device = "cuda" if inventory().cuda_devices else "cpu"
 
     def group(name: str, target: str, where: list[Host], **extra: object) -> WorkerGroup:
-        return WorkerGroup.create(name, target, where, {**kwargs, **extra}, seed=config.seed)
+        devices = [device] * len(where)
+        return WorkerGroup.create(name, target, where, {**kwargs, **extra}, devices, config.seed)
 
     actor = group("actor", "rlinf_core.roles.actor:ActorWorker", hosts, keep_reference=needs.reference)
     rollout = group("rollout", "rlinf_core.roles.rollout:RolloutWorker", hosts)

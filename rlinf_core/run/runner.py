@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api import OptimizerConfig
 from rlinf_core.comm.stream import Stream
+from rlinf_core.config.show import commented_yaml
 from rlinf_core.errors import CheckpointError, ConfigError
 from rlinf_core.flows.flow import StepResult, merge_reports, record
 from rlinf_core.plugins import plugins
@@ -92,6 +92,7 @@ class Runner:
                     f"--resume {self.output}"
                 )
             self.output.mkdir(parents=True, exist_ok=True)
+            (self.output / "config.yaml").write_text(commented_yaml(self.config))
             return None
         checkpoint = self._store.latest()
         if checkpoint is None:
@@ -222,13 +223,3 @@ class Runner:
         latest = self._store.latest()
         return latest.step if latest else None
 
-
-def write_config(output: Path, dumped: Mapping[str, Any]) -> None:
-    """`RUN/config.yaml`, from which the run can be started again or resumed."""
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "config.json").write_text(json.dumps(dumped, indent=1))
-
-
-def summary_record(summary: RunSummary) -> dict[str, Any]:  # Any: JSON values
-    """The summary as a JSON-able record."""
-    return {**asdict(summary), "output": str(summary.output), "exported": str(summary.exported or "")}

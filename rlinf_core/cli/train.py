@@ -1,0 +1,91 @@
+"""`rlinf train`: compose a run from recipes, flags and overrides, and run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rlinf_core.cli.options import with_options
+from rlinf_core.config.options import Options
+from rlinf_core.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from rlinf_core.config.schema import RunConfig
+
+FREE = ("train.steps", "eval.", "checkpoint.", "trackers", "reward_pool.", "output", "engine.")
+INTERRUPTED = 130  # the exit code of a command ended by Ctrl-C
+
+
+@with_options
+def command(
+    options: Options,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", help="Continue this run from its latest checkpoint.", metavar="RUN"),
+    ] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Resume although settings differ from the run's.")
+    ] = False,
+) -> None:
+    """Train a policy.
+
+    Without a task, a tiny model learns to sort digits: rlinf train --algo grpo --backend fsdp
+    """
+    from rlinf_core.config.check import check
+    from rlinf_core.config.compose import compose, with_output
+    from rlinf_core.config.dump import dump
+    from rlinf_core.plugins import plugins
+
+    if resume is not None:
+        options = _resumed(options, resume)
+    config = with_output(compose(options))
+    warnings = check(config, plugins())
+    dumped = dump(config)
+    if resume is not None and not allow_changes:
+        _refuse_changes(resume, dumped)
+    _run(config, dumped, warnings, resume=resume is not None)
+
+
+def _run(config: RunConfig, dumped: Mapping[str, Any], warnings: list[str], *, resume: bool) -> None:
+    from rlinf_core.run.runner import Runner
+    from rlinf_core.run.view import View
+
+    with View(config) as view:
+        for warning in warnings:
+            view.warn(warning)
+        summary = Runner(config, dumped, view, resume=resume).run()
+        view.end(summary)
+    if summary.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _resumed(options: Options, run: Path) -> Options:
+    recipe = run / "config.yaml"
+    if not recipe.exists():
+        raise CheckpointError(f"--resume {run}: there is no run here (no {recipe}); name a run's output folder")
+    if options.output and Path(options.output) != run:
+        raise ConfigError(
+            f"--output {options.output} beside --resume {run}: a run continues in its own folder; drop --output"
+        )
+    return replace(options, config=(recipe, *options.config), output=str(run))
+
+
+def _refuse_changes(run: Path, dumped: Mapping[str, Any]) -> None:
+    """A resumed run repeats the settings that its result depends on."""
+    from rlinf_core.config.compose import compose
+    from rlinf_core.config.dump import diff, dump
+
+    before = dump(compose(Options(config=(run / "config.yaml",))))
+    changed = {
+        key: values for key, values in diff(before, dumped).items() if not key.startswith(FREE)
+    }
+    if changed:
+        lines = "\n".join(f"  {key}: {old!r} -> {new!r}" for key, (old, new) in changed.items())
+        raise ConfigError(
+            f"--resume {run}: these settings differ from the run's:\n{lines}\n"
+            "drop them, or pass --allow-changes to continue with the new ones"
+        )
