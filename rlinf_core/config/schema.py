@@ -92,7 +92,7 @@ class RunConfig:
     rewards: tuple[WeightedReward, ...] = ()
     simulator: Component | None = None  # embodied tasks
     trackers: tuple[Component, ...] = ()
-    seed: int = 0
+    seed: int = 0  # of everything drawn at random
     output: str = ""  # RUN; "" = runs/NAME-TIME
     ranks: int = 0  # training and rollout processes; 0 = from the machine
     train: TrainConfig = TrainConfig()
