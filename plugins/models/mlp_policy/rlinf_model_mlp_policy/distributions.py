@@ -61,7 +61,8 @@ class Categorical:
             return self.logits_V.argmax(-1)
         cumulative = torch.softmax(self.logits_V.double(), dim=-1).cumsum(-1)
         drawn = torch.from_numpy(uniforms(seeds, 1)).to(cumulative) * cumulative[..., -1:]
-        return torch.searchsorted(cumulative, drawn, right=True).squeeze(-1)
+        chosen = torch.searchsorted(cumulative, drawn, right=True).squeeze(-1)
+        return chosen.clamp(max=self.logits_V.shape[-1] - 1)
 
     def logprobs(self, actions: Tensor) -> Tensor:
         """Of the actions taken."""

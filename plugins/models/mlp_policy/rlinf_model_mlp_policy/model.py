@@ -43,7 +43,7 @@ class MLPPolicy(Model):
             raise ModelError(f"model mlp_policy needs a 'state' observation; the simulator offers {offered}")
         if action_space.n is not None and self.config.chunk != 1:
             raise ModelError(
-                f"model.chunk (mlp_policy): {self.config.chunk}, but the simulator's actions are discrete; use 1"
+                f"model.chunk (mlp_policy): {self.config.chunk}: the simulator's actions are discrete; use 1"
             )
         self._states = math.prod(state.shape)
         self._action = action_space
@@ -96,6 +96,7 @@ class MLPPolicy(Model):
         entropy_BT = (policy.entropy_C() * executed_BTC).sum(-1) if "entropy" in want else None
         return PolicyOutputs(logprobs_BT, entropy_BT)
 
+    @torch.no_grad()
     def act(
         self,
         module: nn.Module,
@@ -103,7 +104,7 @@ class MLPPolicy(Model):
         seeds: Sequence[int],
         greedy: bool = False,
     ) -> ActionSample:
-        """Actions as drawn: a simulator's bounds are not applied here."""
+        """Actions as drawn, without gradient: a simulator's bounds are not applied here."""
         policy = self._distribution(module, observations["state"].flatten(1))
         actions = policy.sample(seeds, greedy)
         if isinstance(policy, Categorical):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         sizes = [states, *hidden]
         layers: list[nn.Module] = []
-        for before, after in zip(sizes, sizes[1:], strict=False):
+        for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), _ACTIVATIONS[activation]()]
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
         self.log_std: nn.Parameter | None = None
