@@ -7,8 +7,7 @@ from typing import Any
 
 from rlinf_core.api.capabilities import AlgorithmNeeds
 from rlinf_core.config.resolve import SpecSource
-from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SECTIONS, RunConfig
-from rlinf_core.config.task import task_of, unused_keys
+from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SECTIONS, RunConfig, task_of, unused_keys
 from rlinf_core.errors import ConfigError
 
 SWITCHES = (("lora", "rank"), ("warm_start", "steps"))  # 0 switches the whole section off

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlinf_core.config.layers import Layer
 from rlinf_core.config.options import Options
+from rlinf_core.config.reading.layers import Layer
 from rlinf_core.config.resolve import (
     RECIPES,
     SpecSource,

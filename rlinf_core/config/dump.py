@@ -8,8 +8,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from rlinf_core.config.schema import COMPONENTS, SCALARS, SECTIONS, Component, RunConfig
-from rlinf_core.config.task import unused_keys, used
+from rlinf_core.config.schema import COMPONENTS, SCALARS, SECTIONS, Component, RunConfig, unused_keys, used
 
 _REFERENCE = re.compile(r"(\\*)\$\{")  # "${" would be read as a reference, backslashes before it as escapes
 

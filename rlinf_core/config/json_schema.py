@@ -10,9 +10,9 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union
 
-from rlinf_core.config.convert import type_hints
 from rlinf_core.config.describe import describe
 from rlinf_core.config.dump import plain
+from rlinf_core.config.reading.convert import type_hints
 from rlinf_core.config.resolve import SpecSource
 from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SCALARS, SECTIONS, RunConfig
 from rlinf_core.errors import PluginError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -12,8 +12,9 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlinf_core.config.convert import convert
-from rlinf_core.config.layers import Layer, Merged, Tree, merge
+from rlinf_core.config.reading.convert import convert
+from rlinf_core.config.reading.layers import Layer, Merged, Tree, merge
+from rlinf_core.config.reading.shorthands import Shorthands
 from rlinf_core.config.schema import (
     COMPONENT_LISTS,
     COMPONENTS,
@@ -23,7 +24,6 @@ from rlinf_core.config.schema import (
     RunConfig,
     WeightedReward,
 )
-from rlinf_core.config.shorthands import Shorthands
 from rlinf_core.errors import ConfigError, PluginNotFoundError
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -222,8 +222,3 @@ def components(config: RunConfig) -> list[tuple[str, Component]]:
     found = [(key, component) for key, component in single if component is not None]
     found += [(f"reward.{index}", reward.component) for index, reward in enumerate(config.rewards)]
     return found + [(f"trackers.{index}", component) for index, component in enumerate(config.trackers)]
-
-
-def to_yaml(settings: Mapping[str, Any]) -> str:
-    """Plain settings as YAML text that `load_recipe` reads back."""
-    return OmegaConf.to_yaml(OmegaConf.create(dict(settings)))

@@ -1,14 +1,19 @@
-"""Settings as text for people: a recipe with the origin of every value, and the list of all settings."""
+"""Settings as text for people: a recipe with origins, and lists of all settings.
+
+`python -m rlinf_core.config.show` prints the table of `docs/configuration.md`.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlinf_core.config.dump import dump
-from rlinf_core.config.schema import RunConfig
+from rlinf_core.config.describe import FieldInfo, describe
+from rlinf_core.config.dump import dump, plain
+from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SCALARS, SECTIONS, RunConfig
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}  # not texts in YAML
@@ -75,3 +80,30 @@ def _setting_line(key: str, item: Mapping[str, Any]) -> str:
     kind = item.get("x-type", item.get("type", ""))
     text = f"  # {item['description']}" if item.get("description") else ""
     return f"{key}: {kind} = {default}{text}"
+
+
+def settings_table() -> str:
+    """Every key of the core in Markdown; those of plugins are shown by `rlinf plugins show`."""
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|", *_component_rows()]
+    whole = {item.name: item for item in describe(RunConfig)}
+    rows += [_row(name, whole[name]) for name in SCALARS]
+    for section, cls in SECTIONS.items():
+        rows += [_row(f"{section}.{item.name}", item) for item in describe(cls)]
+    return "\n".join(rows) + "\n"
+
+
+def _component_rows() -> Iterator[str]:
+    for section, kind in COMPONENTS.items():
+        yield f"| `{section}` | plugin | | a name, or `{{name: NAME, KEY: VALUE}}`; kind `{kind}` |"
+    for section, kind in COMPONENT_LISTS.items():
+        weight = ", each with an optional `weight`" if section == "reward" else ""
+        yield f"| `{section}` | plugins | | one or a list{weight}; kind `{kind}` |"
+
+
+def _row(key: str, item: FieldInfo) -> str:
+    kind = item.type.replace("|", "\\|")
+    return f"| `{key}` | `{kind}` | `{value_text(plain(item.default))}` | {item.doc} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(settings_table())

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rlinf_core.config.dump import diff, dump
-from rlinf_core.config.layers import Layer
+from rlinf_core.config.reading.layers import Layer
 from rlinf_core.config.resolve import load_recipe, resolve
 from rlinf_core.config.show import commented_yaml, value_text
 

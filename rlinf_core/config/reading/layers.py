@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlinf_core.config.reading.shorthands import Shorthands
 from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SCALARS, SECTIONS
-from rlinf_core.config.shorthands import Shorthands
 from rlinf_core.errors import suggest
 
 Tree = dict[str, Any]  # Any: YAML values

@@ -11,8 +11,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union
 
-from rlinf_core.config.layers import Merged
-from rlinf_core.config.ranges import check_range
+from rlinf_core.config.reading.layers import Merged
+from rlinf_core.config.reading.ranges import check_range
 from rlinf_core.errors import ConfigError, PluginError, suggest
 
 

@@ -1,0 +1,1 @@
+"""From YAML values to typed settings: layers, shorthands, conversion and ranges."""
