@@ -49,6 +49,7 @@ def rlinf_register_algorithms() -> list[AlgorithmSpec]:
                               target="rlinf_algo_mine.algorithm:Mine")]
     ```
     """
+    return []
 
 
 @hookspec
@@ -67,6 +68,7 @@ def rlinf_register_backends() -> list[BackendSpec]:
                             target="rlinf_backend_mine.backend:MineBackend")]
     ```
     """
+    return []
 
 
 @hookspec
@@ -83,6 +85,7 @@ def rlinf_register_rollouts() -> list[RolloutSpec]:
                             target="rlinf_rollout_mine.rollout:MineRollout")]
     ```
     """
+    return []
 
 
 @hookspec
@@ -101,6 +104,7 @@ def rlinf_register_models() -> list[ModelSpec]:
                           target="rlinf_model_mine.model:MineModel")]
     ```
     """
+    return []
 
 
 @hookspec
@@ -117,6 +121,7 @@ def rlinf_register_simulators() -> list[SimulatorSpec]:
                               target="rlinf_sim_mine.simulator:MineSimulator")]
     ```
     """
+    return []
 
 
 @hookspec
@@ -132,6 +137,7 @@ def rlinf_register_engines() -> list[EngineSpec]:
                            target="rlinf_engine_mine.engine:MineEngine")]
     ```
     """
+    return []
 
 
 @hookspec
@@ -147,6 +153,7 @@ def rlinf_register_trackers() -> list[TrackerSpec]:
                             target="rlinf_tracker_mine.tracker:MineTracker")]
     ```
     """
+    return []
 
 
 @hookspec
@@ -161,6 +168,7 @@ def rlinf_register_rewards() -> list[RewardSpec]:
         return [RewardSpec(name="mine", summary="My score", target="rlinf_reward_mine.reward:MineReward")]
     ```
     """
+    return []
 
 
 @hookspec
@@ -175,6 +183,7 @@ def rlinf_register_datasets() -> list[DatasetSpec]:
         return [DatasetSpec(name="mine", summary="My questions", target="rlinf_dataset_mine.dataset:Mine")]
     ```
     """
+    return []
 
 
 @hookspec

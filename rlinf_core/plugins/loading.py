@@ -51,7 +51,7 @@ def load_spec(offer: Offer, kind: str) -> PluginSpec:
     specs = _registered(relay, offer, kind)
     for spec in specs:
         _check_type(spec, offer, kind)
-    chosen = [spec for spec in specs if spec.name == offer.name]
+    chosen: list[PluginSpec] = [spec for spec in specs if spec.name == offer.name]
     if len(chosen) != 1:
         names = ", ".join(repr(spec.name) for spec in specs) or "nothing"
         raise PluginError(
