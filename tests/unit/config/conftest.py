@@ -109,6 +109,9 @@ SPECS: list[PluginSpec] = [
 ]
 
 
+QUICKSTART = "model: {name: hf_lm, preset: tiny}\ndata: sort_digits\nreward: exact\n"
+
+
 class Specs:
     """What the configuration room asks of a manager."""
 
@@ -125,6 +128,14 @@ class Specs:
 @pytest.fixture
 def manager() -> Specs:
     return Specs()
+
+
+@pytest.fixture(autouse=True)
+def quickstart(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quickstart over the invented plugins in the place of the packaged one."""
+    folder = tmp_path_factory.mktemp("recipes")
+    (folder / "quickstart.yaml").write_text(QUICKSTART)
+    monkeypatch.setattr("rlinf_core.config.compose.RECIPES", folder)
 
 
 @pytest.fixture
