@@ -56,12 +56,12 @@ class HostProcess:
         self.table = WorkerTable()
         self._jobs: Channel[Message] = Channel()
         self._stages: dict[int, HostStage] = {}
-        self.orphaned = False  # the driver is gone
+        self.told_to_stop = False
 
     def serve(self) -> bool:
         """Work until told to stop; False if something went wrong in closing."""
         threading.Thread(target=self._receive, name="host-receiver", daemon=True).start()
-        self.wire.send(Kind.HELLO, 0, pack(None))
+        self.wire.send(Kind.HELLO, 0, pack((None, 0.0)))
         for job in self._jobs:
             try:
                 self._work(job)
@@ -110,6 +110,18 @@ class HostProcess:
         self.wire.send(Kind.ERROR, call, pack((wrapped, cause)))
 
     def _receive(self) -> None:
+        try:
+            self._listen()
+        finally:
+            self._jobs.abandon()
+            for stage in list(self._stages.values()):
+                stage.cancel()
+            if not self.told_to_stop:
+                time.sleep(_CLOSING_S)
+                end_session()
+
+    def _listen(self) -> None:
+        """Take in messages until told to stop, or until the driver is gone."""
         poller = select.poll()
         poller.register(self.wire.socket, select.POLLIN)
         while self._driver_lives():
@@ -117,15 +129,11 @@ class HostProcess:
                 continue
             message = self.wire.receive()
             if message is None:
-                break
+                return
             if message.kind == Kind.STOP:
-                self._jobs.abandon()
+                self.told_to_stop = True
                 return
             self._dispatch(message)
-        self.orphaned = True
-        self._jobs.abandon()
-        time.sleep(_CLOSING_S)
-        end_session()
 
     def _dispatch(self, message: Message) -> None:
         if message.kind in (Kind.CREATE, Kind.CALL, Kind.STAGE):
@@ -158,7 +166,7 @@ def main(argument: str) -> None:
     os.set_inheritable(settings.descriptor, False)
     host = HostProcess(Wire(socket.socket(fileno=settings.descriptor)), settings)
     good = host.serve()
-    if host.orphaned:
+    if not host.told_to_stop:
         end_session()
     sys.exit(0 if good else 1)
 

@@ -32,9 +32,13 @@ class HostStage:
         elif message.kind == Kind.TAKEN:
             self._credit.refund(message.load())
         elif message.kind == Kind.CANCEL:
-            self._cancelled = True
-            self._inputs.abandon(_cancelled())
-            self._credit.release()
+            self.cancel()
+
+    def cancel(self) -> None:
+        """End at the next input or output."""
+        self._cancelled = True
+        self._inputs.abandon(_cancelled())
+        self._credit.release()
 
     def inputs(self) -> Iterator[list[Any]]:
         """The chunks, as the stage takes them."""

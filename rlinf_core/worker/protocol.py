@@ -15,7 +15,7 @@ class Kind(IntEnum):
     INPUT_END = 5  # to the host: no more chunks [None]
     CANCEL = 6  # to the host: end the stage [None]
     STOP = 7  # to the host: close the workers and exit [None]
-    HELLO = 8  # to the driver: ready [None]
+    HELLO = 8  # to the driver: ready; a RESULT of call 0 [None, 0]
     STARTED = 9  # to the driver: the stage runs and takes its input [None]
     OUTPUT = 10  # to the driver: a chunk from a stage [list]
     RESULT = 11  # to the driver: the end of a call or a stage [value, seconds]

@@ -54,14 +54,13 @@ class LocalCall(Call):
         """Whether it is the worker's turn to say something."""
         return True
 
-    def receive(self, message: Message) -> bool:
-        """Take in a message; True if it was the last."""
+    def receive(self, message: Message) -> None:
+        """Take in the answer."""
         if message.kind == Kind.ERROR:
             self.fail(_load_error(message))
         else:
             self._answer = message
             self._settled.set()
-        return True
 
     def fail(self, error: BaseException) -> None:
         """There will be no answer."""
@@ -80,13 +79,15 @@ class LocalCall(Call):
 class LocalStageCall(StageCall):
     """A stage; chunks wait here, bounded by bytes, until they are iterated over."""
 
-    def __init__(self, worker: str, method: str, number: int, send: Send, limit: int) -> None:
+    def __init__(
+        self, worker: str, method: str, number: int, send: Send, limit: int, *, starts_now: bool
+    ) -> None:
         self.worker = worker
         self.method = method
         self.began = time.monotonic()
         self._number = number
         self._send = send
-        self._credit = Credit(limit, bounded=False)
+        self._credit = Credit(limit, bounded=starts_now)
         self._receipts = Receipts(limit)
         self._outputs: Channel[Message] = Channel()
         self._input_ended = False
@@ -127,8 +128,8 @@ class LocalStageCall(StageCall):
         """Whether it is the worker's turn: it has all of its input, and nothing of it is untaken."""
         return self._input_ended and self._outputs.empty()
 
-    def receive(self, message: Message) -> bool:
-        """Take in a message; True if it was the last."""
+    def receive(self, message: Message) -> None:
+        """Take in a message; never blocks."""
         if message.kind == Kind.OUTPUT:
             self._outputs.put(message)
         elif message.kind == Kind.STARTED:
@@ -137,13 +138,10 @@ class LocalStageCall(StageCall):
             self._credit.refund(message.load())
         elif message.kind == Kind.ERROR:
             self.fail(_load_error(message))
-            return True
         else:
             self._ended.receive(message)
             self._outputs.close()
             self._credit.release()
-            return True
-        return False
 
     def fail(self, error: BaseException) -> None:
         """There will be no end: whoever iterates gets the error now."""

@@ -55,7 +55,7 @@ class LocalHost(Host):
         """Start a stage; it buffers its input until the calls before it have ended."""
         packed = pack((worker, method, args, kwargs))
         number = next(self._numbers)
-        stage = LocalStageCall(worker, method, number, self._send, self.limit)
+        stage = LocalStageCall(worker, method, number, self._send, self.limit, starts_now=not self._pending)
         self._announce(number, stage)
         self._send(Kind.STAGE, number, packed)
         return stage
@@ -96,26 +96,35 @@ class LocalHost(Host):
                 return
 
     def _receive(self) -> None:
+        trouble = ""
+        try:
+            self._listen()
+        except Exception as error:  # the border of a thread: nobody may wait for what will not come
+            trouble = f"; its messages could not be received: {error!r}"
+        self._bury(trouble)
+
+    def _listen(self) -> None:
+        """Take in messages until the process is over or has hung up."""
         poller = select.poll()
         poller.register(self.wire.socket, select.POLLIN)
         while True:
             if poller.poll(_LOOK_S * 1000):
                 message = self.wire.receive()
                 if message is None:
-                    break
+                    return
                 self._heard = time.monotonic()
                 self._dispatch(message)
             elif self.process.ended():
-                break
+                return
             else:
                 self._check_silence()
-        self._bury()
 
     def _dispatch(self, message: Message) -> None:
-        call = self._pending.get(message.call)
-        if call is not None and call.receive(message):
-            with self._lock:
-                self._pending.pop(message.call, None)
+        with self._lock:
+            ends = message.kind in (Kind.HELLO, Kind.RESULT, Kind.ERROR)
+            call = self._pending.pop(message.call, None) if ends else self._pending.get(message.call)
+        if call is not None:
+            call.receive(message)
 
     def _check_silence(self) -> None:
         limit = self.config.timeout_s
@@ -129,13 +138,13 @@ class LocalHost(Host):
                 "a larger engine.timeout_s allows more"
             )
 
-    def _bury(self) -> None:
-        """The process is over, or has hung up: say so to everybody who waits for it."""
-        self.process.wait(1.0)
+    def _bury(self, trouble: str) -> None:
+        """End the process if it has not ended, and tell everybody who waits for it."""
+        self.process.wait(0.0 if trouble else 1.0)
         status = self.process.finish()
         how = "was stopped" if self._stopping else describe_exit(status)
         tail = "" if self._stopping else self.process.tail()
-        text = f"process {self.name} (pid {self.process.pid}) {how}"
+        text = f"process {self.name} (pid {self.process.pid}) {how}{trouble}"
         if tail:
             text += "; the last lines it printed:\n" + tail
         with self._lock:

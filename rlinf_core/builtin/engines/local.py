@@ -13,6 +13,7 @@ from rlinf_core.builtin.engines.link import LocalHost
 from rlinf_core.errors import ConfigError
 
 _TERMINATE_S = 0.4
+_AT_EXIT_S = 1.0  # people wait for their prompt
 
 
 class LocalEngine(Engine):
@@ -27,7 +28,7 @@ class LocalEngine(Engine):
         """Start all processes and wait until each is ready to work."""
         specs = list(hosts)
         self._check(specs)
-        atexit.register(self.stop)
+        atexit.register(self.stop, _AT_EXIT_S)
         started = []
         try:
             for spec in specs:

@@ -1,0 +1,156 @@
+"""Workers that the engine tests run in other processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rlinf_core.errors import RewardError
+from rlinf_core.worker import Worker, WorkerContext, stage
+
+
+class Probe(Worker):
+    def __init__(self, context: WorkerContext, *, factor: int = 2) -> None:
+        super().__init__(context)
+        self.factor = factor
+        self.seen: list[Any] = []
+        self.taken = 0
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def note(self, value: Any) -> list[Any]:
+        self.seen.append(value)
+        return list(self.seen)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "name": self.context.name,
+            "rank": self.context.rank,
+            "world_size": self.context.world_size,
+            "seed": self.context.seed,
+            "device": self.context.device,
+            "factor": self.factor,
+            "pid": os.getpid(),
+            "peers": sorted(self.context.peers),
+            "torch": "torch" in sys.modules,
+            "env": dict(os.environ),
+            "thread": threading.current_thread() is threading.main_thread(),
+        }
+
+    def affinity(self) -> list[int]:
+        return sorted(os.sched_getaffinity(0))
+
+    def peer_is_this_object(self, name: str) -> bool:
+        return self.context.peers[name] is self
+
+    def torch_threads(self) -> int:
+        import torch
+
+        return torch.get_num_threads()
+
+    def sleep(self, seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    def fail(self, text: str) -> None:
+        raise ValueError(text)
+
+    def fail_as_reward(self) -> None:
+        raise RewardError("5 of 8 samples could not be scored")
+
+    def fail_on(self, rank: int, how: str) -> None:
+        """Rank `rank` fails as told; the others break as a collective would."""
+        if self.context.rank != rank:
+            raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
+        time.sleep(0.3)
+        if how == "die":
+            self.die()
+        raise ValueError("the cause")
+
+    def die(self) -> None:
+        print("last words", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def exit(self, code: int) -> None:
+        os._exit(code)
+
+    def unpicklable(self) -> Any:
+        return lambda: None
+
+    def start_child(self) -> int:
+        import subprocess
+
+        return subprocess.Popen(["sleep", "600"]).pid
+
+    def items_taken(self) -> int:
+        return self.taken
+
+    @stage
+    def double(self, chunks: Iterator[list[int]]) -> Iterator[list[int]]:
+        count = 0
+        for chunk in chunks:
+            count += len(chunk)
+            yield [self.factor * item for item in chunk]
+        return count
+
+    @stage
+    def tag(self, chunks: Iterator[list[int]]) -> Iterator[list[tuple[int, int]]]:
+        for chunk in chunks:
+            time.sleep(0.002 * ((self.context.rank + len(chunk)) % 2))
+            yield [(self.context.rank, item) for item in chunk]
+
+    @stage
+    def slowly(self, chunks: Iterator[list[Any]], *, seconds: float) -> Iterator[list[Any]]:
+        for chunk in chunks:
+            time.sleep(seconds)
+            self.taken += 1
+            yield [len(chunk)]
+
+    @stage
+    def endless(self, chunks: Iterator[list[int]], *, size: int = 8) -> Iterator[list[bytes]]:
+        self.taken = 0
+        while True:
+            self.taken += 1
+            yield [bytes(size)]
+
+    @stage
+    def gather(self, chunks: Iterator[list[Any]]) -> Iterator[list[Any]]:
+        self.seen = [item for chunk in chunks for item in chunk]
+        yield [len(self.seen)]
+
+    @stage
+    def burst(self, chunks: Iterator[list[int]], *, count: int, size: int) -> Iterator[list[bytes]]:
+        for _ in chunks:
+            pass
+        for _ in range(count):
+            yield [bytes(size)]
+
+    @stage
+    def fails_at(self, chunks: Iterator[list[int]], *, bad: int, how: str = "raise") -> Iterator[list[int]]:
+        for chunk in chunks:
+            if bad in chunk:
+                if how == "die":
+                    self.die()
+                raise ValueError(f"cannot do {bad}")
+            yield chunk
+
+    @stage
+    def first_only(self, chunks: Iterator[list[int]]) -> Iterator[list[int]]:
+        yield next(chunks)
+
+
+class Mute(Worker):
+    """Does not close in time."""
+
+    def close(self) -> None:
+        time.sleep(60)
+
+
+class NotAWorker:
+    pass
