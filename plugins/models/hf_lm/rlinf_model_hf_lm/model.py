@@ -16,6 +16,7 @@ from rlinf_model_hf_lm import outputs, sources
 from rlinf_model_hf_lm.architecture import causal_lm
 from rlinf_model_hf_lm.characters import CharProcessor
 from rlinf_model_hf_lm.config import PRESETS, HFLMConfig
+from rlinf_model_hf_lm.packed import can_pack
 from rlinf_model_hf_lm.presets import preset_config, preset_processor
 
 
@@ -69,10 +70,15 @@ class HFLM(Model):
         return [part for part in module.modules() if type(part).__name__ in names]
 
     def decoder(self, module: nn.Module, slots: int, max_length: int) -> Decoder:
-        """The decoder for this architecture."""
+        """The fused decoder for the Llama family, and the generic one for all else."""
+        from rlinf_model_hf_lm.fused_decoder import FusedDecoder
         from rlinf_model_hf_lm.generic_decoder import GenericDecoder
 
-        return GenericDecoder(module)
+        if not can_pack(module):
+            return GenericDecoder(module)
+        decode_dtype = self.config.decode_dtype
+        own = next(module.parameters()).dtype
+        return FusedDecoder(module, own if decode_dtype == "auto" else getattr(torch, decode_dtype))
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """Write a directory that `AutoModelForCausalLM` and `AutoTokenizer` load."""
