@@ -1,0 +1,1 @@
+"""The datasets that ship with the core; `config.py` holds their settings."""

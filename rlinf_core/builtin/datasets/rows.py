@@ -1,0 +1,121 @@
+"""From the records of a file to rows: keys, templates, splits and the errors people make."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlinf_core.api.dataset import Dataset, Split
+from rlinf_core.errors import DataError
+from rlinf_core.types import Message, Row
+
+Record = Mapping[str, Any]  # Any: cells hold whatever the user's data holds
+
+
+class RecordDataset(Dataset):
+    """Records of a file in memory. Every record is checked when the dataset is made."""
+
+    def __init__(self, config: Any, split: Split, seed: int) -> None:
+        super().__init__(config, split, seed)
+        path = config.eval_path if split == "eval" and config.eval_path else config.path
+        if not path:
+            raise DataError(f"data.path is not set; name the file to read ({type(self).__name__})")
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise DataError(f"data file {path} does not exist (looked in {Path.cwd()})")
+        records = self.read(self.path)
+        if not records:
+            raise DataError(f"data file {path} has no rows")
+        held_out = 0 if config.eval_path else holdout(len(records), config.holdout, str(path))
+        first = len(records) - held_out if split == "eval" and held_out else 0
+        last = len(records) - held_out if split == "train" else len(records)
+        self._rows = [
+            make_row(record, config, f"{path}, {where}") for where, record in list(records)[first:last]
+        ]
+
+    @abstractmethod
+    def read(self, path: Path) -> Sequence[tuple[str, Record]]:
+        """Every record with where it stands (`line 3`); raises `DataError` for an unreadable one."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Row:
+        return self._rows[index]
+
+    def fingerprint(self) -> str:
+        return digest(self._rows)
+
+
+def holdout(count: int, asked: int, what: str) -> int:
+    """How many of the last rows are for evaluation; raises `DataError` if none is left to train on."""
+    held_out = asked or max(1, min(512, count // 10))
+    if held_out >= count:
+        raise DataError(
+            f"{what} has {count} rows, of which {held_out} would be held out for evaluation, leaving none to "
+            "train on; set data.eval_path to other rows or lower data.holdout"
+        )
+    return held_out
+
+
+def make_row(record: Record, config: Any, where: str) -> Row:
+    """The row of one record; raises `DataError` that says where, what is there and what is missing."""
+    prompt: str | list[Message]
+    if config.prompt_template:
+        prompt = _fill(config.prompt_template, record, where)
+    else:
+        prompt = _prompt(_cell(record, config.prompt_key, "data.prompt_key", where), config.prompt_key, where)
+    answer = _cell(record, config.answer_key, "data.answer_key", where) if config.answer_key else None
+    demonstration = None
+    if config.demonstration_key:
+        demonstration = _cell(record, config.demonstration_key, "data.demonstration_key", where)
+        if not isinstance(demonstration, str):
+            kind = type(demonstration).__name__
+            raise DataError(f"{where}: {config.demonstration_key!r} must be text, not {kind}")
+    used = {config.prompt_key, config.answer_key, config.demonstration_key}
+    meta = {key: value for key, value in record.items() if key not in used}
+    return Row(prompt=prompt, answer=answer, meta=meta, demonstration=demonstration)
+
+
+def digest(rows: Sequence[Row]) -> str:
+    """A digest of the rows' content."""
+    sha = hashlib.sha256()
+    for row in rows:
+        sha.update(repr((row.prompt, row.answer, sorted(row.meta.items()), row.demonstration)).encode())
+    return sha.hexdigest()[:16]
+
+
+def _cell(record: Record, key: str, setting: str, where: str) -> Any:
+    if key not in record:
+        there = ", ".join(map(repr, record)) or "none"
+        raise DataError(f"{where}: no key {key!r} ({setting}); keys there: {there}")
+    return record[key]
+
+
+def _fill(template: str, record: Record, where: str) -> str:
+    try:
+        return template.format_map(record)
+    except KeyError as err:
+        there = ", ".join(map(repr, record)) or "none"
+        raise DataError(f"{where}: data.prompt_template names {err}; keys there: {there}") from err
+    except (ValueError, IndexError, AttributeError) as err:
+        raise DataError(f"{where}: data.prompt_template {template!r} cannot be filled: {err}") from err
+
+
+def _prompt(value: Any, key: str, where: str) -> str | list[Message]:
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, Sequence) and not isinstance(value, str) and value:
+        return [_message(message, key, where) for message in value]
+    shown = repr(value) if value in ("", None) else type(value).__name__
+    raise DataError(f"{where}: {key!r} must be text or a list of chat messages, not {shown}")
+
+
+def _message(message: Any, key: str, where: str) -> Message:
+    keys = ("role", "content")
+    if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in keys):
+        raise DataError(f"{where}: {key!r} holds {message!r}; a chat message has the texts role and content")
+    return {str(name): str(value) for name, value in message.items()}
