@@ -55,6 +55,7 @@ def schema(as_json: JsonFlag = False) -> None:
 
 
 def _print_yaml(config: RunConfig) -> None:
+    """Plain when piped; on a terminal what is no default stands out."""
     from rlinf_core.config.show import commented_yaml
 
     text = commented_yaml(config)
@@ -62,9 +63,14 @@ def _print_yaml(config: RunConfig) -> None:
         typer.echo(text, nl=False)
         return
     from rich.console import Console
-    from rich.syntax import Syntax
+    from rich.text import Text
 
-    Console().print(Syntax(text, "yaml", background_color="default"))
+    console = Console(highlight=False)
+    for line in text.splitlines():
+        value, _, origin = line.rpartition("  # ")
+        style = "dim" if origin == "default" else "green"
+        shown = Text.assemble(value, "  ", (f"# {origin}", style)) if value else Text(line, "bold")
+        console.print(shown, soft_wrap=True)
 
 
 def _print_settings(made: dict[str, Any]) -> None:  # Any: JSON values
