@@ -23,7 +23,7 @@ from rlinf_core.api import (
 from rlinf_core.errors import CheckpointError
 from rlinf_core.roles.batching import mini_batches, rank_micro_batches, row_tokens
 from rlinf_core.roles.scoring import pad_rows, scored_batch
-from rlinf_core.roles.setup import build_algorithm, build_backend, build_model
+from rlinf_core.roles.setup import Spaces, build_algorithm, build_backend, build_model
 from rlinf_core.types import Experience
 from rlinf_core.worker import Worker, WorkerContext, stage
 
@@ -46,11 +46,18 @@ class TrainReport:
 class ActorWorker(Worker):
     """One rank of the trained policy."""
 
-    def __init__(self, context: WorkerContext, config: RunConfig, *, keep_reference: bool = False) -> None:
+    def __init__(
+        self,
+        context: WorkerContext,
+        config: RunConfig,
+        *,
+        keep_reference: bool = False,
+        spaces: Spaces | None = None,
+    ) -> None:
         super().__init__(context)
         self.config = config
         self.algorithm = build_algorithm(config)
-        self.model = build_model(config)
+        self.model = build_model(config, spaces)
         self.trainer = build_backend(config).build(
             self.model,
             config.optimizer,

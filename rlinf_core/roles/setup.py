@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.plugins import plugins
 
 if TYPE_CHECKING:
-    from rlinf_core.api import Algorithm, Dataset, Model, Split, TrainBackend
+    from rlinf_core.api import Algorithm, Dataset, Model, Space, Split, TrainBackend
     from rlinf_core.config.schema import Component, RunConfig
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What a simulator shows and takes."""
+
+    observation: Mapping[str, Space]
+    action: Space
 
 
 def build(component: Component, *args: Any, **kwargs: Any) -> Any:  # Any: the class differs by kind
@@ -17,9 +27,11 @@ def build(component: Component, *args: Any, **kwargs: Any) -> Any:  # Any: the c
     return spec.load()(component.config, *args, **kwargs)
 
 
-def build_model(config: RunConfig) -> Model:
+def build_model(config: RunConfig, spaces: Spaces | None = None) -> Model:
     """The run's model, bound to the simulator's spaces where there is one."""
     model: Model = build(config.model)
+    if spaces is not None:
+        model.bind(spaces.observation, spaces.action)
     return model
 
 

@@ -93,7 +93,7 @@ def test_a_wider_box_scales_actions_and_keeps_densities_right() -> None:
 
 def test_actions_that_were_not_executed_count_neither_in_logprobs_nor_in_entropy() -> None:
     model = policy(BOX, chunk=3)
-    module = spread(model.module())
+    module = model.module()
     sample = model.act(module, {"state": states(2)}, SEEDS[:2])
     executed = np.array([[True, True, True], [True, False, False]])
     row = trajectory(states(2).numpy(), sample.actions.numpy(), executed)

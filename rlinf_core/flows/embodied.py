@@ -1,0 +1,90 @@
+"""Initial states -> episodes -> [reference] -> train."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from rlinf_core.flows.flow import Flow, StepResult, merge_reports, row_metrics
+
+if TYPE_CHECKING:
+    from rlinf_core.comm.stream import Stream
+    from rlinf_core.roles.environment import EnvironmentReport
+    from rlinf_core.types import Experience, Trajectory
+    from rlinf_core.worker import WorkerGroup
+
+
+class EmbodiedFlow(Flow):
+    """Reinforcement learning of a policy in simulators; the simulator gives the reward."""
+
+    def __init__(
+        self,
+        environment: WorkerGroup,
+        actor: WorkerGroup,
+        reference: WorkerGroup | None,
+        *,
+        eval_greedy: bool = False,
+    ) -> None:
+        self.environment = environment
+        self.actor = actor
+        self.reference = reference
+        self.eval_greedy = eval_greedy
+
+    def step(self, requests: Stream, step: int) -> StepResult:
+        """Whole episodes of the current weights, then training on all of them."""
+        began = time.perf_counter()
+        self.environment.call("sync").wait()
+        synced = time.perf_counter()
+        rows: list[Experience] = []
+
+        def keep(chunk: list[Experience]) -> list[Experience]:
+            rows.extend(chunk)
+            return chunk
+
+        episodes = self.environment.stage("rollout", requests)
+        kept = episodes.map(keep)
+        judged = self.reference.stage("logprobs", kept, route="broadcast") if self.reference else kept
+        trained = self.actor.stage("train", judged, route="broadcast", step=step)
+        trained.collect()
+        rows.sort(key=lambda row: (row.group, row.replica))
+        metrics = row_metrics(rows) | _episode_metrics(rows, episodes.result)
+        metrics |= merge_reports(trained.result)
+        metrics["time/sync"] = synced - began
+        metrics["time/train"] = max(report.seconds for report in trained.result)
+        return StepResult(rows, metrics, _warnings(metrics))
+
+    def evaluate(self, requests: Stream) -> list[Experience]:
+        """Episodes of the current weights."""
+        self.environment.call("sync").wait()
+        rows: list[Experience] = self.environment.stage(
+            "rollout", requests, greedy=self.eval_greedy
+        ).collect()
+        return sorted(rows, key=lambda row: (row.group, row.replica))
+
+
+def _episode_metrics(rows: Sequence[Experience], reports: Sequence[EnvironmentReport]) -> dict[str, float]:
+    episodes = cast("Sequence[Trajectory]", rows)
+    seconds = max(report.seconds for report in reports)
+    return {
+        "train/success": sum(episode.success for episode in episodes) / max(1, len(episodes)),
+        "time/rollout": seconds,
+        "time/simulator": max(report.simulator_seconds for report in reports),
+        "time/policy": max(report.policy_seconds for report in reports),
+        "util/env_steps_per_s": sum(report.actions for report in reports) / max(seconds, 1e-9),
+    }
+
+
+def _warnings(metrics: dict[str, float]) -> list[str]:
+    """What a person should know of this step."""
+    found = []
+    if metrics.get("train/zero_variance_groups", 0.0) == 1.0:
+        found.append("every group has equal returns: this step had no gradient (task too easy or too hard?)")
+    if metrics.get("train/logprob_mismatch", 0.0) > 0.05:
+        found.append(
+            "log-probabilities of acting and of training differ by "
+            f"{metrics['train/logprob_mismatch']:.3f} a decision"
+        )
+    if metrics.get("train/skipped_steps", 0.0) > 0.0:
+        found.append("a non-finite gradient was not applied")
+    return found
