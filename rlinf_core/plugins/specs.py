@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -35,6 +35,7 @@ class PluginSpec:
     target: str
     config: type = NoConfig
     api: str = ">=1.0,<2.0"  # versions of the rlinf plugin API it works with
+    example: Mapping[str, Any] = field(default_factory=dict)  # small settings for the conformance checks
 
     def load(self) -> type[Any]:  # Any: the class differs by kind
         """Import and return the class, in the process that needs it."""
