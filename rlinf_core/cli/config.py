@@ -14,7 +14,9 @@ from rlinf_core.config.options import Options
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
 
-app = typer.Typer(help="Show the settings of a run, and all settings there are.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False, help="Show the settings of a run, and all settings there are.", no_args_is_help=True
+)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

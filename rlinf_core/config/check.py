@@ -99,6 +99,11 @@ def _sampling(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
             "sampling.temperature: 0 draws one and the same response for a prompt, from which nothing is "
             "learned; choose above 0, such as 1.0 (eval.temperature=0 makes only the validation greedy)"
         )
+    if task_of(config) == "embodied" and config.eval.temperature not in (None, 0.0):
+        yield (
+            f"eval.temperature: {config.eval.temperature} has no meaning for actions; choose 0 for the "
+            "likeliest action, or null to act as in training"
+        )
     if config.rollout is None or "rollout" not in specs:
         return
     provides = specs["rollout"].provides
@@ -141,12 +146,14 @@ def _near(asked: int, samples: int) -> str:
 
 
 def _unused(config: RunConfig) -> Iterable[str]:
+    task = "a text" if task_of(config) == "text" else "an embodied"
     for name in unused_keys(config):
         origins = _set_by_user(config, name)
         present = {"reward": config.rewards}.get(name, getattr(config, name, None))
         if origins or (name in (*COMPONENTS, "reward") and present):
             places = ", ".join(dict.fromkeys(origins.values())) or "default"
-            yield f"{name}: an embodied task does not use it; remove it (from {places})"
+            task = {"text": "a text task", "embodied": "an embodied task"}[task_of(config)]
+            yield f"{name}: {task} does not use it; remove it (from {places})"
 
 
 def _set_by_user(config: RunConfig, name: str) -> dict[str, str]:

@@ -142,7 +142,7 @@ class _Resolver:
         try:
             spec = self.manager.get(kind, name)
         except PluginNotFoundError as err:
-            self._problem(f"{key}: {err}{self.merged.came(f'{key}.name')}")
+            self._problem(f"{key}{self.merged.came(f'{key}.name')}: {err}")
             return None
         options = {option: value for option, value in (tree or {}).items() if option != "name"}
         config = convert(spec.config, options, key, name, self.merged)
@@ -199,6 +199,8 @@ class _Resolver:
             self._note(component.config, key, origins)
         for index in range(len(config.rewards)):
             origins[f"reward.{index}.weight"] = self.merged.origin(f"reward.{index}.weight")
+        if not config.trackers:
+            origins["trackers"] = self.merged.origin("trackers")
         for section in SECTIONS:
             self._note(getattr(config, section), section, origins)
         return origins | {key: self.merged.origin(key) for key in SCALARS}

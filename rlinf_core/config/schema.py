@@ -40,6 +40,7 @@ class TrainConfig:
     old_logprobs: Literal["auto", "rollout", "recompute"] = "auto"  # auto = recompute for several updates
     skip_gradient_free: bool = True  # leave out rows whose loss has exactly zero gradient
     max_prompt_tokens: int = 0  # drop longer prompts; 0 = longer than the context is an error
+    num_envs: int = 0  # environments that run at once over all ranks; 0 = every episode of a step, at most 64
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ SECTIONS: Mapping[str, type] = {
 }
 SCALARS: Mapping[str, type] = {"seed": int, "output": str, "ranks": int}
 UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or single ones
-    "text": (),
+    "text": ("train.num_envs",),
     "embodied": (
         "rollout",
         "data",

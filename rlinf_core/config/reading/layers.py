@@ -77,8 +77,9 @@ class _Merger:
             self._plain(section, value)
         else:
             known = [*COMPONENTS, *COMPONENT_LISTS, *SECTIONS, *SCALARS]
-            self._problem(
-                section, f"unknown section; there are: {', '.join(known)}.{suggest(section, known)}"
+            self.merged.problems.append(
+                f"{section}: unknown section (from {self.origin}); there are: {', '.join(known)}."
+                f"{suggest(section, known)}"
             )
 
     def _plain(self, section: str, value: Any) -> None:

@@ -41,6 +41,7 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
         "update_epochs": at_least(1),
         "micro_batch_tokens": at_least(1),
         "max_prompt_tokens": at_least(0),
+        "num_envs": at_least(0),
     },
     OptimizerConfig: {
         "lr": at_least(0),

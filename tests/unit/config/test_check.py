@@ -126,3 +126,9 @@ def test_a_warmup_as_long_as_the_run_is_warned_of(warned):
         "optimizer.warmup_steps: 6 is not below the 6 optimizer steps"
     )
     assert warned("optimizer.warmup_steps=5", "train.mini_batches=2", steps=3) == []
+
+
+def test_settings_that_a_text_task_does_not_use_are_refused(refused):
+    assert refused("train.num_envs=4") == [
+        "train.num_envs: a text task does not use it; remove it (from override)"
+    ]

@@ -19,7 +19,7 @@ def test_all_problems_of_a_composition_are_told_together(problems, tmp_path):
         "optimizer: {lr: -1, betas: 0.9}\nseed: one\n"
     )
     lines = problems("sampling.top_p=0", config=(path,))
-    assert [line.split(":")[0] for line in lines] == [
+    assert [line.split(":")[0].split(" ")[0] for line in lines] == [
         "trian",
         "algo",
         "train.steps",
@@ -29,6 +29,9 @@ def test_all_problems_of_a_composition_are_told_together(problems, tmp_path):
         "sampling.top_p",
         "seed",
     ]
+    assert lines[0].startswith(f"trian: unknown section (from {path}); there are: algo, ")
+    assert lines[0].endswith("ranks. Did you mean 'train'?")
+    assert lines[1].startswith(f"algo (from {path}): no algorithms plugin 'grop'")
     assert lines[2] == f"train.steps: needs a whole number, got 'many' (from {path})"
     assert "needs one of auto, rollout, recompute, got 'rolout'" in lines[3]
     assert lines[3].endswith("Did you mean 'rollout'?")

@@ -67,3 +67,8 @@ def test_a_difference_names_the_key_and_both_values(run):
         "trackers": (None, []),
     }
     assert diff(old, old) == {}
+
+
+def test_an_empty_list_says_who_emptied_it(run):
+    assert "trackers: []" in commented_yaml(run("trackers=[]"))
+    assert run("trackers=[]").origins["trackers"] == "override"
