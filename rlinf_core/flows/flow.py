@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rlinf_core.types import Experience, Trajectory
+
 if TYPE_CHECKING:
     from rlinf_core.comm.stream import Stream
     from rlinf_core.roles.actor import TrainReport
-    from rlinf_core.types import Experience
 
 
 @dataclass
@@ -84,6 +85,8 @@ def record(row: Experience) -> Mapping[str, Any]:  # Any: JSON values
     prompt = getattr(row, "prompt", None)
     if prompt is not None:
         base |= {"prompt": prompt.text, "response": getattr(row, "text", ""), "answer": prompt.answer}
+    if isinstance(row, Trajectory):
+        base |= {"success": row.success, "truncated": row.truncated}
     if row.error is not None:
         base["error"] = row.error
     return base

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 
 from rlinf_core.api.engine import HostSpec
 from rlinf_core.cluster.devices import default_ranks, inventory
+from rlinf_core.flows.embodied import EmbodiedFlow
 from rlinf_core.flows.reasoning import ReasoningFlow
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.setup import build
-from rlinf_core.run.source import Source, TextSource
+from rlinf_core.run.source import EpisodeSource, Source, TextSource
 from rlinf_core.worker import WorkerGroup
 
 if TYPE_CHECKING:
     from rlinf_core.api import AlgorithmNeeds, Engine, Host
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.flows.flow import Flow
+
+
+MOST_ENVS = 64  # environments at once where train.num_envs does not say
 
 
 @dataclass
@@ -39,7 +43,8 @@ def algorithm_needs(config: RunConfig) -> AlgorithmNeeds:
 
 def make_source(config: RunConfig) -> Source:
     """The request source that fits the task. Raises `DataError` or `ModelError`."""
-    return TextSource(config, algorithm_needs(config).group_size)
+    group_size = algorithm_needs(config).group_size
+    return TextSource(config, group_size) if config.simulator is None else EpisodeSource(config, group_size)
 
 
 def start(config: RunConfig) -> RunGraph:
@@ -47,6 +52,8 @@ def start(config: RunConfig) -> RunGraph:
     ranks, threads = _ranks(config)
     engine: Engine = build(config.engine)
     try:
+        if config.simulator is not None:
+            return _embodied(config, engine, engine.start(_rank_hosts(ranks, threads)))
         hosts = engine.start([*_rank_hosts(ranks, threads), HostSpec(name="reward")])
         return _reasoning(config, engine, hosts[:ranks], hosts[ranks:])
     except BaseException:
@@ -55,26 +62,55 @@ def start(config: RunConfig) -> RunGraph:
 
 
 def _reasoning(config: RunConfig, engine: Engine, hosts: list[Host], reward_hosts: list[Host]) -> RunGraph:
-    needs = algorithm_needs(config)
-    kwargs = {"config": config}
-    device = "cuda" if inventory().cuda_devices else "cpu"
-
-    def group(name: str, target: str, where: list[Host], **extra: object) -> WorkerGroup:
-        devices = [device] * len(where)
-        return WorkerGroup.create(name, target, where, {**kwargs, **extra}, devices, config.seed)
-
-    actor = group("actor", "rlinf_core.roles.actor:ActorWorker", hosts, keep_reference=needs.reference)
-    rollout = group("rollout", "rlinf_core.roles.rollout:RolloutWorker", hosts)
-    reward = group("reward", "rlinf_core.roles.reward:RewardWorker", reward_hosts)
-    reference = (
-        group("reference", "rlinf_core.roles.reference:ReferenceWorker", hosts) if needs.reference else None
+    keep_reference = algorithm_needs(config).reference
+    actor = _group(
+        config, "actor", "rlinf_core.roles.actor:ActorWorker", hosts, keep_reference=keep_reference
     )
+    rollout = _group(config, "rollout", "rlinf_core.roles.rollout:RolloutWorker", hosts)
+    reward = _group(config, "reward", "rlinf_core.roles.reward:RewardWorker", reward_hosts)
     temperature = config.eval.temperature
     eval_sampling = (
         config.sampling if temperature is None else replace(config.sampling, temperature=temperature)
     )
+    reference = _reference(config, hosts)
     flow = ReasoningFlow(rollout, reward, actor, reference, config.sampling, eval_sampling)
     return RunGraph(engine, actor, flow, len(hosts))
+
+
+def _embodied(config: RunConfig, engine: Engine, hosts: list[Host]) -> RunGraph:
+    """Environments come first: the trained policy takes its sizes from their spaces."""
+    needs = algorithm_needs(config)
+    num_envs = config.train.num_envs or min(MOST_ENVS, config.train.prompts_per_step * needs.group_size)
+    environment = _group(
+        config,
+        "environment",
+        "rlinf_core.roles.environment:EnvironmentWorker",
+        hosts,
+        num_envs=-(-num_envs // len(hosts)),
+    )
+    actor = _group(
+        config,
+        "actor",
+        "rlinf_core.roles.actor:ActorWorker",
+        hosts,
+        keep_reference=needs.reference,
+        spaces=environment.call("spaces").wait()[0],
+    )
+    reference = _reference(config, hosts)
+    flow = EmbodiedFlow(environment, actor, reference, eval_greedy=config.eval.temperature == 0)
+    return RunGraph(engine, actor, flow, len(hosts))
+
+
+def _group(config: RunConfig, name: str, target: str, hosts: list[Host], **extra: object) -> WorkerGroup:
+    device = "cuda" if inventory().cuda_devices else "cpu"
+    kwargs = {"config": config, **extra}
+    return WorkerGroup.create(name, target, hosts, kwargs, [device] * len(hosts), config.seed)
+
+
+def _reference(config: RunConfig, hosts: list[Host]) -> WorkerGroup | None:
+    if not algorithm_needs(config).reference:
+        return None
+    return _group(config, "reference", "rlinf_core.roles.reference:ReferenceWorker", hosts)
 
 
 def _ranks(config: RunConfig) -> tuple[int, int]:

@@ -10,10 +10,13 @@ from rlinf_core.errors import CheckpointError
 from rlinf_core.roles.setup import build_dataset, build_model
 from rlinf_core.run.prompts import PromptSource, requests
 from rlinf_core.run.seeds import derive_seed
+from rlinf_core.types import EpisodeRequest
 
 if TYPE_CHECKING:
     from rlinf_core.config.schema import Component, RunConfig
     from rlinf_core.types import Experience
+
+MOST_STATES = 2**31  # simulators take seeds below it
 
 
 class Source(ABC):
@@ -50,9 +53,7 @@ class TextSource(Source):
         room = (processor, config.seed, config.sampling.max_new_tokens, config.train.max_prompt_tokens)
         self.prompts = PromptSource(build_dataset(component, "train", config.seed), *room)
         self.held_out = PromptSource(build_dataset(component, "eval", config.seed), *room)
-        self.warm = PromptSource(
-            self.prompts.dataset, processor, derive_seed(config.seed, "warm"), *room[2:]
-        )
+        self.warm = PromptSource(self.prompts.dataset, processor, derive_seed(config.seed, "warm"), *room[2:])
         self.prompts.check()
         self._eval_prompts = self.held_out.first(config.eval.samples)
 
@@ -88,3 +89,37 @@ class TextSource(Source):
             )
         self.prompts.position = int(state["position"])
         self.warm.position = int(state["warm_position"])
+
+
+class EpisodeSource(Source):
+    """Initial states of a simulator, each asked for `group_size` times. A step's requests follow from
+    the run seed and its number alone, so there is no position to remember."""
+
+    def __init__(self, config: RunConfig, group_size: int) -> None:
+        self.config = config
+        self.group_size = group_size
+
+    def train(self, step: int) -> Iterator[list[Any]]:
+        """`prompts_per_step` groups of episodes."""
+        count = self.config.train.prompts_per_step
+        return self._requests(count, self.group_size, step * count, "step", step)
+
+    def eval(self) -> Iterator[list[Any]]:
+        """One episode for each of `eval.samples` initial states."""
+        return self._requests(self.config.eval.samples, 1, 0, "eval")
+
+    def _requests(
+        self, count: int, replicas: int, first_group: int, *purpose: int | str
+    ) -> Iterator[list[Any]]:
+        seed = self.config.seed
+        for offset in range(count):
+            initial_state = derive_seed(seed, *purpose, "state", offset) % MOST_STATES
+            yield [
+                EpisodeRequest(
+                    group=first_group + offset,
+                    replica=replica,
+                    initial_state=initial_state,
+                    seed=derive_seed(seed, *purpose, "actions", offset, replica),
+                )
+                for replica in range(replicas)
+            ]
