@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -81,11 +82,22 @@ def _construct(cls: type, arguments: dict[str, Any], key: str, owner: str, merge
     try:
         return cls(**arguments)
     except (ConfigError, ValueError) as err:
-        places = sorted({merged.origin(f"{key}.{name}") for name in arguments})
-        came = f" (from {', '.join(places)})" if places else ""
-        named = key if owner in key.split(".") else f"{key} ({owner})"
-        merged.problems.append(f"{named}: {err}{came}")
+        merged.problems.append(_own_check(str(err), list(arguments), key, owner, merged))
         return None
+
+
+def _own_check(text: str, given: list[str], key: str, owner: str, merged: Merged) -> str:
+    """A config class's own complaint, with its section in front and the origins behind.
+
+    The origin is that of the first setting it mentions, else of all that were given.
+    """
+    mentioned = [name for name in re.findall(r"\w+", text) if name in given][:1]
+    places = dict.fromkeys(merged.origin(f"{key}.{name}") for name in mentioned or given)
+    came = f" (from {', '.join(places)})" if places else ""
+    section = key.partition(".")[0]
+    if re.match(rf"{section}\b", text):
+        return f"{text}{came}"
+    return f"{key if owner in key.split('.') else f'{key} ({owner})'}: {text}{came}"
 
 
 def _located(value: Any, key: str, merged: Merged) -> Any:

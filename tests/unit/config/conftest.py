@@ -76,6 +76,11 @@ class FunctionConfig:
 @dataclass(frozen=True)
 class StripConfig:
     strip: bool = True
+    case: str = ""
+
+    def __post_init__(self) -> None:
+        if self.case and self.strip:
+            raise ValueError("reward.case (exact): leaves no room for strip")
 
 
 def _needs(config: GroupConfig) -> AlgorithmNeeds:

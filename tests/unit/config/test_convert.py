@@ -78,6 +78,7 @@ def test_values_are_read_as_their_type(run, override, read):
             "algo.schedule.stop: unknown key (from override); schedule has: start",
         ),
         ("algo.clip_ratio=0", "algo (grpo): clip_ratio must be above 0, got 0.0 (from override)"),
+        ("reward.case=low", "reward.case (exact): leaves no room for strip (from override)"),
         ("train=5", "train: needs keys below it, such as 'train: {KEY: VALUE}', got 5"),
         ("algo=5", "algo: needs a plugin's name or '{name: NAME, KEY: VALUE}', got 5"),
         ("algo.name=5", "algo: a plugin's name is a text, got 5"),
