@@ -1,13 +1,14 @@
 """Messages between two processes of one machine: pickles with raw buffers, large ones in shared memory.
 
 A message is a fixed header and a body: a table of part sizes, the pickle stream, and the buffers
-that it refers to. A body over 64 KB lies in an anonymous shared-memory segment whose descriptor goes
+that it refers to. A large body lies in an anonymous shared-memory segment whose descriptor goes
 with the header; the receiver maps it without a copy. Segments have no name, so none can be left over.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import mmap
 import os
 import pickle
@@ -15,19 +16,24 @@ import socket
 import struct
 import tempfile
 import threading
-from collections.abc import Sequence
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rlinf_core.comm.tensors import dispatch_table
 
-SHARED_FROM = 64 * 1024  # bytes of a body
+SHARED_FROM = 4 * 2**20  # bytes of a body; below, new pages cost more than two copies through a socket
+_MOST_MAPPED = 256  # live mappings, each of which holds a file descriptor; beyond it bodies are copied
 _ALIGN = 64
 _IOV_MAX = 512
 _HEADER = struct.Struct("<BBxxIQQ")  # kind, in shared memory?, number of parts, call id, body bytes
 _SIZE = struct.Struct("<Q")
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _PADDING = bytes(_ALIGN)
+_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -92,10 +98,10 @@ class Wire:
 
     def send(self, kind: int, call: int, packed: Packed) -> None:
         """Send one message. Raises `OSError` when the other end is gone."""
-        if packed.size <= SHARED_FROM:
+        if packed.size < SHARED_FROM:
             header = _HEADER.pack(kind, 0, packed.parts, call, packed.size)
             with self._sending:
-                self.socket.sendall(b"".join([header, *packed.pieces]))
+                _write_all([header, *packed.pieces], self.socket.sendmsg)
             return
         segment = _write_segment(packed)
         try:
@@ -122,10 +128,7 @@ class Wire:
             header += bytes(rest)
         kind, shared, parts, call, size = _HEADER.unpack(header)
         if shared:
-            try:
-                return Message(kind, call, parts, mmap.mmap(descriptors[0], size))
-            finally:
-                os.close(descriptors[0])
+            return Message(kind, call, parts, _read_segment(descriptors[0], size))
         body = self._read(size)
         return None if body is None else Message(kind, call, parts, body)
 
@@ -144,21 +147,41 @@ def _aligned(size: int) -> int:
     return (size + _ALIGN - 1) // _ALIGN * _ALIGN
 
 
+def _write_all(pieces: Sequence[Any], write: Callable[[Sequence[Any]], int]) -> None:
+    """Hand all bytes of the pieces to a gathering `write`, which may take only some of them."""
+    left = deque(memoryview(piece).cast("B") for piece in pieces if len(piece))
+    while left:
+        written = write(list(itertools.islice(left, _IOV_MAX)))
+        while left and written >= len(left[0]):
+            written -= len(left.popleft())
+        if written:
+            left[0] = left[0][written:]
+
+
 def _write_segment(packed: Packed) -> int:
     """A descriptor of a new anonymous segment that holds the body."""
     segment = _new_segment()
     try:
-        pieces = [memoryview(piece).cast("B") for piece in packed.pieces if len(piece)]
-        while pieces:
-            written = os.writev(segment, pieces[:_IOV_MAX])
-            while pieces and written >= len(pieces[0]):
-                written -= len(pieces.pop(0))
-            if written:
-                pieces[0] = pieces[0][written:]
+        _write_all(packed.pieces, partial(os.writev, segment))
     except BaseException:
         os.close(segment)
         raise
     return segment
+
+
+def _read_segment(segment: int, size: int) -> bytearray | mmap.mmap:
+    """Map the segment, or copy it where many are mapped already; closes the descriptor."""
+    with open(segment, "r+b", buffering=0) as file:
+        if len(_mapped) < _MOST_MAPPED:
+            mapped = mmap.mmap(file.fileno(), size)
+            _mapped.add(mapped)
+            return mapped
+        body = bytearray(size)
+        view = memoryview(body)
+        file.seek(0)
+        while len(view):
+            view = view[file.readinto(view) :]
+        return body
 
 
 def _new_segment() -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlinf_core.api.engine import Call, Engine, Host, HostSpec, StageCall, WorkerSpec
 from rlinf_core.errors import ConfigError, RlinfError, WorkerError
+from rlinf_core.worker import WorkerContext
 from rlinf_core.worker.failures import StageCancelledError, raised
 from rlinf_core.worker.table import WorkerTable
 
@@ -103,7 +104,9 @@ class InlineHost(Host):
         self.table = WorkerTable()
 
     def create(self, spec: WorkerSpec) -> Call:
-        """Build a worker here and now."""
+        """Build a worker here and now; refuses one of several ranks."""
+        context = spec.kwargs.get("context", WorkerContext())
+        _refuse_ranks(f"worker {spec.name}", context.world_size)
         return _run(spec.name, "__init__", lambda: self.table.create(spec))
 
     def call(self, worker: str, method: str, *args: Any, **kwargs: Any) -> Call:
@@ -126,12 +129,7 @@ class InlineEngine(Engine):
         """One host for every spec; refuses more than one rank."""
         specs = list(hosts)
         for spec in specs:
-            size = int(spec.env.get("WORLD_SIZE", "1"))
-            if size > 1:
-                raise ConfigError(
-                    f"engine inline: host {spec.name} is one of {size} ranks, and this engine runs one; "
-                    "set ranks=1, or choose another engine"
-                )
+            _refuse_ranks(f"host {spec.name}", int(spec.env.get("WORLD_SIZE", "1")))
         made = [InlineHost(spec.name) for spec in specs]
         self._hosts += made
         return list(made)
@@ -140,6 +138,14 @@ class InlineEngine(Engine):
         """Close all workers."""
         while self._hosts:
             self._hosts.pop().table.close()
+
+
+def _refuse_ranks(what: str, ranks: int) -> None:
+    if ranks > 1:
+        raise ConfigError(
+            f"engine inline: {what} is one of {ranks} ranks, and this engine runs one rank; "
+            "set ranks=1, or choose another engine"
+        )
 
 
 def _run(worker: str, method: str, function: Callable[[], Any]) -> InlineCall:

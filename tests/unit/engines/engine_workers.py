@@ -24,6 +24,9 @@ class Probe(Worker):
     def echo(self, value: Any) -> Any:
         return value
 
+    def sink(self, value: Any) -> None:
+        """Take and forget."""
+
     def note(self, value: Any) -> list[Any]:
         self.seen.append(value)
         return list(self.seen)
