@@ -69,7 +69,8 @@ def parse_override(text: str) -> Layer:
     try:
         parsed = _plain(OmegaConf.from_dotlist([text]))
     except (yaml.YAMLError, OmegaConfBaseException) as err:
-        raise ConfigError(f"override {text!r}: the value is not valid YAML: {err}") from err
+        reason = getattr(err, "problem", None) or str(err).splitlines()[0]
+        raise ConfigError(f"override {text!r}: the value is not valid YAML: {reason}") from err
     return Layer(parsed, "override")
 
 

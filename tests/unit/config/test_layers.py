@@ -216,3 +216,8 @@ def test_a_minimal_recipe_is_short(run, tmp_path):
         "org/base-0.5b",
         "fsdp",
     )
+
+
+def test_an_override_whose_value_is_no_yaml_is_explained_on_one_line(run):
+    with pytest.raises(ConfigError, match=r"^override 'sampling.stop=\[a': the value is not valid YAML: .*$"):
+        run("sampling.stop=[a")
