@@ -45,6 +45,31 @@ def is_plain_linear(layer: nn.Module) -> bool:
     )
 
 
+def blocks_may_be_read(module: nn.Module) -> bool:
+    """True when a block's parts may be called one by one instead of the block: nothing is hooked to
+    the blocks (sharding, checkpointing), and the parts are those of the Llama block."""
+    if not in_llama_family(module):
+        return False
+    model = causal_lm(module).model
+    config = model.config
+    regular = config.hidden_act == "silu" and not (module.training and config.attention_dropout)
+    checkpointed = any(getattr(block, "gradient_checkpointing", False) for block in model.layers)
+    known = set(getattr(causal_lm(module), "_no_split_modules", None) or ())
+    return (
+        regular
+        and not checkpointed
+        and all(type(block).__name__ in known and not _is_hooked(block) for block in model.layers)
+        and all(is_plain(parameter) for parameter in model.parameters())
+    )
+
+
+def _is_hooked(block: nn.Module) -> bool:
+    return any(
+        "forward" in part.__dict__ or part._forward_hooks or part._forward_pre_hooks
+        for part in (block, *block.children())
+    )
+
+
 def plain_head(module: nn.Module) -> Tensor | None:
     """The output projection `[V, H]` where logits are nothing but hidden states times it, else None."""
     model = causal_lm(module)

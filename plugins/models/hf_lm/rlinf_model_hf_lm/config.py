@@ -22,7 +22,7 @@ class HFLMConfig:
     system_prompt: str = ""  # put before the messages where the chat template is applied
     trust_remote_code: bool = False  # run Python code that comes with the model
     attn_implementation: str = ""  # "sdpa", "eager", ...; "" = what transformers picks
-    fast_forward: bool = True  # leaner forward for architectures known to it; equal to 1e-5
+    packed_forward: bool = True  # Llama family: compute shared prompts once and no padding in training
 
     def __post_init__(self) -> None:
         if self.preset and self.preset not in PRESETS:

@@ -17,6 +17,7 @@ from torch.nn import functional
 from rlinf_core.api import Decoder
 from rlinf_model_hf_lm.architecture import causal_lm
 from rlinf_model_hf_lm.packed import Block, Packed, pack
+from rlinf_model_hf_lm.rotary import rotate, signed_sine
 from rlinf_model_hf_lm.slot_cache import SlotCache
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class FusedDecoder(Decoder):
         qkv = block.qkv(self._norm(hidden_RE, block.attention_norm)).view(
             rows, heads + 2 * kv_heads, head_dim
         )
-        queries_keys = self._rotate(self._normed(block, qkv), cos, sin)
+        queries_keys = rotate(self._normed(block, qkv), cos, sin)
         keys, values = self._cache.keys[index, :rows], self._cache.values[index, :rows]
         keys[:, :, window.stop - 1] = queries_keys[:, heads:]
         values[:, :, window.stop - 1] = qkv[:, heads + kv_heads :]
@@ -146,7 +147,7 @@ class FusedDecoder(Decoder):
     def _prompt_qkv(self, block: Block, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
         heads, kv_heads = self._heads, self._kv_heads
         qkv = block.qkv(self._norm(hidden, block.attention_norm)).unflatten(-1, (-1, self._head_dim))
-        queries_keys = self._rotate(self._normed(block, qkv), cos, sin).transpose(1, 2)
+        queries_keys = rotate(self._normed(block, qkv), cos, sin).transpose(1, 2)
         values = qkv[:, :, heads + kv_heads :].transpose(1, 2)
         return queries_keys[:, :heads], queries_keys[:, heads:], values
 
@@ -168,11 +169,6 @@ class FusedDecoder(Decoder):
     def _head(self, hidden_RE: Tensor) -> Tensor:
         return functional.linear(self._norm(hidden_RE, self._packed.norm), self._packed.head).float()
 
-    @staticmethod
-    def _rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotary positions; `sin` carries the sign of the half that each dimension is paired with."""
-        return torch.addcmul(states * cos, states.roll(states.shape[-1] // 2, -1), sin)
-
     def _rotations(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         if self._cache.clock >= len(self._cos_sin[0]):
             self._cos_sin = self._angles(2 * self._cache.clock + 64)
@@ -185,9 +181,7 @@ class FusedDecoder(Decoder):
         positions = torch.arange(length, device=self._device)[None]
         like = torch.zeros(1, dtype=torch.float32, device=self._device)
         cos, sin = causal_lm(self._module).model.rotary_emb(like, positions)
-        half = sin.shape[-1] // 2
-        signed = torch.cat([-sin[0, :, :half], sin[0, :, half:]], dim=-1)
-        return cos[0].to(self._dtype), signed.to(self._dtype)
+        return cos[0].to(self._dtype), signed_sine(sin[0]).to(self._dtype)
 
     def _mask(self, window: slice) -> Tensor:
         rows = len(self._cache)

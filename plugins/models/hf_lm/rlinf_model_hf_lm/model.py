@@ -61,8 +61,8 @@ class HFLM(Model):
         sampling: Sampling | None = None,
     ) -> PolicyOutputs:
         """Log-probabilities and entropies of the response tokens, aligned to the response."""
-        eos_ids = self._processor.eos_ids
-        return outputs.policy_outputs(module, inputs, want, sampling or Sampling(), eos_ids)
+        eos_ids, packed = self._processor.eos_ids, self.config.packed_forward
+        return outputs.policy_outputs(module, inputs, want, sampling or Sampling(), eos_ids, packed)
 
     def blocks(self, module: nn.Module) -> list[nn.Module]:
         """The decoder layers."""

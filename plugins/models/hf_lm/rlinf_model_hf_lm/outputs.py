@@ -17,7 +17,7 @@ from rlinf_core.errors import ModelError
 from rlinf_core.rl.logprobs import apply_sampling_transform, entropy, gather_logprobs
 from rlinf_core.types import Experience, Sample, Sampling
 from rlinf_model_hf_lm.architecture import plain_head
-from rlinf_model_hf_lm.forward import hidden_states
+from rlinf_model_hf_lm.forward import response_hidden
 from rlinf_model_hf_lm.head import fused_logprobs
 
 Want = Collection[str]
@@ -33,6 +33,8 @@ def collate(rows: Sequence[Experience], width: int | None, pad_id: int) -> dict[
     width = longest if width is None else width
     if width < longest:
         raise ModelError(f"hf_lm: width {width} is less than the longest response, {longest} tokens")
+    firsts: dict[bytes, int] = {}
+    copies = [firsts.setdefault(row.prompt.token_ids.tobytes(), index) for index, row in enumerate(samples)]
     sequences = [np.concatenate([row.prompt.token_ids, row.response_ids]) for row in samples]
     ids_BS = np.full((len(rows), max(len(ids) for ids in sequences)), pad_id, np.int64)
     for row, ids in zip(ids_BS, sequences, strict=True):
@@ -41,23 +43,29 @@ def collate(rows: Sequence[Experience], width: int | None, pad_id: int) -> dict[
         "input_ids": torch.from_numpy(ids_BS),
         "prompt_lengths": torch.tensor([len(row.prompt.token_ids) for row in samples]),
         "response_lengths": torch.tensor([len(row.response_ids) for row in samples]),
+        "prompt_copies": torch.tensor(copies),  # the first row with the same prompt
         "width": torch.tensor(width),
     }
 
 
 def policy_outputs(
-    module: nn.Module, inputs: Mapping[str, Tensor], want: Want, sampling: Sampling, eos_ids: Collection[int]
+    module: nn.Module,
+    inputs: Mapping[str, Tensor],
+    want: Want,
+    sampling: Sampling,
+    eos_ids: Collection[int],
+    packed: bool = True,
 ) -> PolicyOutputs:
     """`[B, T]` log-probabilities (and entropies) under the sampling transform; 0 past a row's end."""
     if "values" in want:
         raise ModelError("hf_lm has no value head; choose an algorithm without a critic")
     mask_BT, source_BT = _positions(inputs)
-    ids_BS = inputs["input_ids"]
-    chosen = (source_BT + torch.arange(len(ids_BS), device=ids_BS.device)[:, None] * ids_BS.shape[1])[mask_BT]
-    ids_N = ids_BS.flatten()[chosen + 1]
+    ids_N = inputs["input_ids"].gather(1, (source_BT + 1).clamp_max(inputs["input_ids"].shape[1] - 1))[
+        mask_BT
+    ]
     weight_VH = plain_head(module)
     if weight_VH is not None and sampling.min_new_tokens == 0:
-        hidden_NH = hidden_states(module, ids_BS[:, :-1]).flatten(0, 1)[_without_last(chosen, ids_BS)]
+        hidden_NH = response_hidden(module, inputs, mask_BT, source_BT, packed=packed)
         logprobs_N, entropy_N = fused_logprobs(hidden_NH, weight_VH, ids_N, sampling, "entropy" in want)
     else:
         logits_NV = _logits(module, inputs, mask_BT, source_BT)
@@ -76,11 +84,6 @@ def _positions(inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     steps_T = torch.arange(int(inputs["width"]), device=inputs["input_ids"].device)
     mask_BT = steps_T < inputs["response_lengths"][:, None]
     return mask_BT, steps_T + inputs["prompt_lengths"][:, None] - 1
-
-
-def _without_last(chosen_N: Tensor, ids_BS: Tensor) -> Tensor:
-    """Flat positions in `[B, S]` as flat positions in `[B, S - 1]`; the last column predicts nothing."""
-    return chosen_N - chosen_N.div(ids_BS.shape[1], rounding_mode="floor")
 
 
 def _logits(module: nn.Module, inputs: Mapping[str, Tensor], mask_BT: Tensor, source_BT: Tensor) -> Tensor:
