@@ -47,7 +47,7 @@ def kl_values(logprobs: Tensor, reference_logprobs: Tensor, estimator: ValueEsti
 
 
 def kl_loss(
-    logprobs: Tensor, reference_logprobs: Tensor, estimator: LossEstimator, log_ratio: Tensor | None = None
+    logprobs: Tensor, reference_logprobs: Tensor, estimator: str, log_ratio: Tensor | None = None
 ) -> Tensor:
     """Estimates to be minimised, at each position. `log_ratio` (policy over sampler, with gradient)
     is used by `k3-ratio` alone; without it the policy is its own sampler."""

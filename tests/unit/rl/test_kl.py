@@ -27,7 +27,7 @@ def expected_gradient(estimator: str) -> Tensor:
     """The mean of the loss's gradient over every action, weighted by its probability."""
     logits = LOGITS.clone().requires_grad_()
     logprobs = logits.log_softmax(-1)
-    each = kl_loss(logprobs, REFERENCE, estimator)  # type: ignore[arg-type]
+    each = kl_loss(logprobs, REFERENCE, estimator)
     (logprobs.detach().exp() * each).sum().backward()
     assert logits.grad is not None
     return logits.grad
@@ -69,7 +69,7 @@ def test_k1_would_pull_nowhere_and_is_refused_in_a_loss() -> None:
     with pytest.raises(
         ConfigError, match="kl_estimator: 'k1' cannot be used in a loss: its expected gradient"
     ):
-        kl_loss(logprobs, REFERENCE, "k1")  # type: ignore[arg-type]
+        kl_loss(logprobs, REFERENCE, "k1")
 
 
 def test_far_apart_policies_stay_finite() -> None:

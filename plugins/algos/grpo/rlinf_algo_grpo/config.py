@@ -24,7 +24,7 @@ class GRPOConfig:
     max_tokens_norm: int = 0  # the constant of seq-mean-token-sum-norm; usually sampling.max_new_tokens
     importance_level: Literal["token", "sequence"] = "token"  # one policy ratio per token, or per response
     kl_coef: float = 0.0  # weight of the KL to the initial policy; above 0 needs a reference
-    kl_estimator: Literal["k2", "k3", "k3-ratio"] = "k3"  # k2 and k3-ratio have the exact gradient
+    kl_estimator: Literal["k1", "k2", "k3", "k3-ratio"] = "k3"  # k2, k3-ratio: exact gradient; k1: refused
     entropy_coef: float = 0.0  # weight of the entropy bonus
     importance_cap: float | None = None  # cap of the trainer / rollout weights; None = no correction
 
