@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -203,7 +204,7 @@ def _print_result(result: CheckResult) -> None:
         typer.echo(f"         {result.message}")
 
 
-def _print_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _print_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """A table for people; tab-separated lines where the output is piped."""
     if not sys.stdout.isatty():
         for row in rows:

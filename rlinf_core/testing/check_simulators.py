@@ -1,0 +1,217 @@
+"""Conformance checks of simulators. Axes: N environments, C actions of a chunk."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlinf_core.api import Observation, Space, Transition
+from rlinf_core.testing.subject import CheckSkipped, Subject, expect
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rlinf_core.api import Simulator
+
+ENVS = 3
+SEEDS = [11, 12, 13]
+LONGEST = 2000  # steps a check is willing to wait for a time limit
+RESETS = 200
+GROWTH = 32 * 2**20  # bytes of resident memory that allocators may take
+
+
+def check_simulators_spaces(subject: Subject) -> None:
+    """Observations have the number of environments, shapes and types that the spaces say."""
+    with _simulator(subject) as simulator:
+        expect(isinstance(simulator.action_space, Space), "action_space must be a Space, set in __init__")
+        expect(simulator.max_episode_steps > 0, "max_episode_steps must be a positive number")
+        shown = _parts(simulator.reset(SEEDS))
+        expect(
+            set(shown) == set(simulator.observation_space),
+            f"reset shows {sorted(shown)}, observation_space says {sorted(simulator.observation_space)}",
+        )
+        for name, value in shown.items():
+            expected = (ENVS, *simulator.observation_space[name].shape)
+            expect(value.shape == expected, f"{name} has shape {value.shape}, by its space {expected}")
+            kind = np.uint8 if name.startswith("images/") else np.float32
+            expect(value.dtype == kind, f"{name} is {value.dtype}; make it {np.dtype(kind)}")
+
+
+def check_simulators_transition(subject: Subject) -> None:
+    """A transition has [N, C] arrays of the right types and a success per environment."""
+    with _simulator(subject) as simulator:
+        simulator.reset(SEEDS)
+        outcome = simulator.step(_actions(simulator, ENVS, 2))
+        for name, dtype in (
+            ("rewards_NC", np.float32),
+            ("terminated_NC", np.bool_),
+            ("truncated_NC", np.bool_),
+            ("executed_NC", np.bool_),
+        ):
+            value = getattr(outcome, name)
+            expect(
+                value.shape == (ENVS, 2), f"{name} has shape {value.shape}; it must be [N, C] = {(ENVS, 2)}"
+            )
+            expect(value.dtype == dtype, f"{name} is {value.dtype}; make it {np.dtype(dtype)}")
+        expect(outcome.success_N.shape == (ENVS,), "success_N must have one entry per environment")
+        expect(np.isfinite(outcome.rewards_NC).all(), "a reward is not finite")
+
+
+def check_simulators_seeding(subject: Subject) -> None:
+    """Equal seeds give equal episodes, however many environments run beside one."""
+    with _simulator(subject) as first, _simulator(subject) as second, _simulator(subject, 1) as alone:
+        shown = [_parts(first.reset(SEEDS)), _parts(second.reset(SEEDS)), _parts(alone.reset(SEEDS[1:2]))]
+        actions = _actions(first, ENVS, 1)
+        outcomes = [first.step(actions), second.step(actions), alone.step(actions[1:2])]
+        for before, outcome in zip(shown, outcomes, strict=True):
+            before |= {f"{name} after a step": value for name, value in _parts(outcome.observation).items()}
+            before["reward"] = outcome.rewards_NC
+        for name, value in shown[0].items():
+            expect(np.array_equal(value, shown[1][name]), f"{name} differs between two runs with equal seeds")
+            expect(
+                np.array_equal(value[1:2], shown[2][name]),
+                f"{name} of a seed depends on the environments beside it; seed each by its own",
+            )
+        again = _parts(first.reset(SEEDS))
+        for name, value in again.items():
+            expect(
+                np.array_equal(value, shown[0][name]), f"{name} after a second reset with equal seeds differs"
+            )
+
+
+def check_simulators_chunks(subject: Subject) -> None:
+    """A chunk of actions does what its actions do one by one."""
+    with _simulator(subject) as chunked, _simulator(subject) as single:
+        chunked.reset(SEEDS)
+        single.reset(SEEDS)
+        actions = _actions(chunked, ENVS, 3)
+        whole = chunked.step(actions)
+        parts = [single.step(actions[:, i : i + 1]) for i in range(3)]
+        rewards_NC = np.concatenate([part.rewards_NC for part in parts], axis=1)
+        going_N = whole.executed_NC.all(1) & ~_ended(whole)
+        expect(
+            np.allclose(whole.rewards_NC[going_N], rewards_NC[going_N], atol=1e-6),
+            "rewards of a chunk differ from those of its actions one by one",
+        )
+        last = _parts(parts[-1].observation)
+        for name, value in _parts(whole.observation).items():
+            expect(
+                np.allclose(value[going_N], last[name][going_N], atol=1e-5),
+                f"{name} after a chunk differs from that after its actions one by one",
+            )
+
+
+def check_simulators_ends(subject: Subject) -> None:
+    """Episodes end by the time limit at the latest, show their last observation and start again."""
+    with _simulator(subject) as simulator:
+        limit = simulator.max_episode_steps
+        if limit > LONGEST:
+            raise CheckSkipped(f"max_episode_steps is {limit}; set a smaller one in `example` of the spec")
+        simulator.reset(SEEDS)
+        waiting_N = np.ones(ENVS, dtype=bool)
+        for _ in range(limit):
+            outcome = simulator.step(_actions(simulator, ENVS, 1))
+            both = outcome.terminated_NC & outcome.truncated_NC
+            expect(not both.any(), "an episode is terminated and truncated at once; termination wins")
+            ended_N = _ended(outcome)
+            if ended_N.any():
+                _check_final(outcome, ended_N)
+            waiting_N &= ~ended_N
+        expect(
+            not waiting_N.any(),
+            f"an episode runs on after max_episode_steps = {limit}; end it with truncated_NC",
+        )
+
+
+def check_simulators_unexecuted_actions(subject: Subject) -> None:
+    """Actions of a chunk after the end of an episode are not executed and have no reward."""
+    with _simulator(subject) as simulator:
+        length = simulator.max_episode_steps + 2
+        if length > LONGEST:
+            raise CheckSkipped("max_episode_steps is large; set a smaller one in `example` of the spec")
+        simulator.reset(SEEDS)
+        outcome = simulator.step(_actions(simulator, ENVS, length))
+        ends_NC = outcome.terminated_NC | outcome.truncated_NC
+        expect(
+            (ends_NC.sum(1) == 1).all(), "a chunk holds more than one end of an episode, or none at its limit"
+        )
+        after_NC = np.cumsum(ends_NC, axis=1) - ends_NC > 0
+        expect(
+            (outcome.executed_NC == ~after_NC).all(),
+            "executed_NC must be True up to the action that ends the episode, and False after it",
+        )
+        expect(not outcome.rewards_NC[after_NC].any(), "an action that was not executed has a reward")
+
+
+def check_simulators_memory(subject: Subject) -> None:
+    """Memory is flat over 200 resets."""
+    with _simulator(subject) as simulator:
+        _reset_often(simulator, RESETS // 4)
+        before = _resident_bytes()
+        _reset_often(simulator, RESETS)
+        grown = _resident_bytes() - before
+        expect(
+            grown < GROWTH, f"{RESETS} resets grew memory by {grown / 2**20:.0f} MiB; free the old episode"
+        )
+
+
+def check_simulators_close(subject: Subject) -> None:
+    """`close` may be called twice."""
+    simulator = subject.build(ENVS, 0)
+    simulator.reset(SEEDS)
+    simulator.close()
+    simulator.close()
+
+
+@contextlib.contextmanager
+def _simulator(subject: Subject, envs: int = ENVS) -> Iterator[Simulator]:
+    simulator = subject.build(envs, 0)
+    try:
+        yield simulator
+    finally:
+        simulator.close()
+
+
+def _actions(simulator: Simulator, envs: int, length: int) -> NDArray[Any]:
+    """The same random actions at every call; the first environments' do not depend on their number."""
+    space = simulator.action_space
+    random = np.random.default_rng(5)
+    if space.n is not None:
+        return random.integers(space.n, size=(envs, length))
+    return random.uniform(space.low, space.high, size=(envs, length, *space.shape)).astype(np.float32)
+
+
+def _parts(observation: Observation) -> dict[str, NDArray[Any]]:
+    parts: dict[str, NDArray[Any]] = {} if observation.state is None else {"state": observation.state.copy()}
+    return parts | {f"images/{camera}": image.copy() for camera, image in observation.images.items()}
+
+
+def _ended(outcome: Transition) -> NDArray[np.bool_]:
+    return np.any(outcome.terminated_NC | outcome.truncated_NC, axis=1)
+
+
+def _check_final(outcome: Transition, ended_N: NDArray[np.bool_]) -> None:
+    final = outcome.final_observation
+    if final is None:
+        expect(False, "an episode ended without final_observation; give what was seen before the reset")
+        return
+    shown, last = _parts(outcome.observation), _parts(final)
+    same = all(np.array_equal(shown[name][ended_N], last[name][ended_N]) for name in shown)
+    expect(not same, "after an end `observation` equals `final_observation`; reset, and show the new episode")
+
+
+def _reset_often(simulator: Simulator, times: int) -> None:
+    for i in range(times):
+        simulator.reset([i * ENVS + n for n in range(ENVS)])
+
+
+def _resident_bytes() -> int:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        raise CheckSkipped("this system does not tell a process's memory")
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024

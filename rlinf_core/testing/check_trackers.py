@@ -1,0 +1,71 @@
+"""Conformance checks of trackers."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlinf_core.testing.subject import Subject, expect
+
+OFFLINE = {"WANDB_MODE": "offline", "MLFLOW_TRACKING_URI": "", "HF_HUB_OFFLINE": "1"}
+
+
+def check_trackers_life(subject: Subject) -> None:
+    """Start, log, samples and finish work without a network, and leave something in the output."""
+    with _output() as output:
+        tracker = subject.build()
+        tracker.start(output, {"seed": 0, "algo": {"name": "x"}}, resumed_step=0)
+        tracker.log(1, {"train/loss": 0.5, "time/step": 1.0})
+        tracker.log(2, {"train/loss": 0.25, "eval/accuracy": 1.0})
+        tracker.log_samples(2, [{"prompt": "1+1=", "response": "2", "reward": 1.0}])
+        tracker.finish(None)
+        written = [path for path in output.rglob("*") if path.is_file() and path.stat().st_size]
+        expect(written, "after finish() nothing lies in the output folder; write there, or keep a copy there")
+
+
+def check_trackers_odd_numbers(subject: Subject) -> None:
+    """Metrics that come late, are missing, or are not finite do not raise."""
+    with _output() as output:
+        tracker = subject.build()
+        tracker.start(output, {}, resumed_step=0)
+        tracker.log(1, {})
+        tracker.log(2, {"train/loss": float("nan"), "train/grad_norm": float("inf")})
+        tracker.log(3, {"a/new one": -1.0})
+        tracker.finish(None)
+
+
+def check_trackers_failed_run(subject: Subject) -> None:
+    """`finish` takes the error of a failed run, also before the first step."""
+    with _output() as output:
+        tracker = subject.build()
+        tracker.start(output, {"seed": 0}, resumed_step=0)
+        tracker.finish(RuntimeError("stopped"))
+
+
+def check_trackers_resume(subject: Subject) -> None:
+    """A second start in the same output continues it."""
+    with _output() as output:
+        for resumed_step in (0, 1):
+            tracker = subject.build()
+            tracker.start(output, {"seed": 0}, resumed_step=resumed_step)
+            tracker.log(resumed_step + 1, {"train/loss": 1.0})
+            tracker.finish(None)
+
+
+@contextmanager
+def _output() -> Iterator[Path]:
+    """A folder, in an environment where known services stay offline."""
+    before = {key: os.environ.get(key) for key in OFFLINE}
+    os.environ.update(OFFLINE)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
