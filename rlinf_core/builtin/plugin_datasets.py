@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf_core.builtin.datasets.config import (
-    CsvConfig,
-    JsonlConfig,
-    ParquetConfig,
-    SortDigitsConfig,
-)
+from rlinf_core.builtin.datasets import config
 from rlinf_core.plugins import hookimpl
 from rlinf_core.plugins.specs import DatasetSpec
 
@@ -16,30 +11,48 @@ _ROOM = "rlinf_core.builtin.datasets"
 
 @hookimpl
 def rlinf_register_datasets() -> list[DatasetSpec]:
-    """Offer files and computed tasks."""
+    """Offer files, the hub and computed tasks."""
     return [
         DatasetSpec(
             name="jsonl",
             summary="Rows of a JSON lines file",
             target=f"{_ROOM}.files:Jsonl",
-            config=JsonlConfig,
+            config=config.JsonlConfig,
         ),
         DatasetSpec(
             name="csv",
             summary="Rows of a CSV file",
             target=f"{_ROOM}.files:Csv",
-            config=CsvConfig,
+            config=config.CsvConfig,
         ),
         DatasetSpec(
             name="parquet",
             summary="Rows of a Parquet file",
             target=f"{_ROOM}.files:Parquet",
-            config=ParquetConfig,
+            config=config.ParquetConfig,
+        ),
+        DatasetSpec(
+            name="hf",
+            summary="A dataset of the Hugging Face hub, or saved by its library",
+            target=f"{_ROOM}.hub:HubDataset",
+            config=config.HubConfig,
+        ),
+        DatasetSpec(
+            name="reasoning_gym",
+            summary="Procedural reasoning tasks of reasoning-gym",
+            target=f"{_ROOM}.reasoning_gym:ReasoningGym",
+            config=config.ReasoningGymConfig,
+        ),
+        DatasetSpec(
+            name="arithmetic",
+            summary="Two-operand arithmetic, computed; half of the demonstrations are wrong",
+            target=f"{_ROOM}.arithmetic:Arithmetic",
+            config=config.ArithmeticConfig,
         ),
         DatasetSpec(
             name="sort_digits",
             summary="Sort a string of digits, computed; half of the demonstrations are wrong",
             target=f"{_ROOM}.sort_digits:SortDigits",
-            config=SortDigitsConfig,
+            config=config.SortDigitsConfig,
         ),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf_core.builtin.rewards.config import ExactConfig
+from rlinf_core.builtin.rewards import config
 from rlinf_core.plugins import hookimpl
 from rlinf_core.plugins.specs import RewardSpec
 
@@ -17,6 +17,42 @@ def rlinf_register_rewards() -> list[RewardSpec]:
             name="exact",
             summary="1 if the response equals the answer",
             target=f"{_ROOM}.exact:Exact",
-            config=ExactConfig,
+            config=config.ExactConfig,
+        ),
+        RewardSpec(
+            name="math",
+            summary="1 if the final answer is mathematically equal to the answer",
+            target=f"{_ROOM}.math:Math",
+            config=config.MathConfig,
+        ),
+        RewardSpec(
+            name="regex",
+            summary="A value for responses that match a pattern",
+            target=f"{_ROOM}.regex:Regex",
+            config=config.RegexConfig,
+        ),
+        RewardSpec(
+            name="format",
+            summary="A value for responses made of <think> and <answer> sections",
+            target=f"{_ROOM}.regex:Format",
+            config=config.FormatConfig,
+        ),
+        RewardSpec(
+            name="length",
+            summary="A penalty for long responses",
+            target=f"{_ROOM}.length:Length",
+            config=config.LengthConfig,
+        ),
+        RewardSpec(
+            name="reasoning_gym",
+            summary="The scorer of the reasoning-gym task that asked",
+            target=f"{_ROOM}.reasoning_gym:ReasoningGymReward",
+            config=config.ReasoningGymRewardConfig,
+        ),
+        RewardSpec(
+            name="python",
+            summary="Your own function, by package.module:function or ./file.py:function",
+            target=f"{_ROOM}.python:PythonReward",
+            config=config.PythonConfig,
         ),
     ]

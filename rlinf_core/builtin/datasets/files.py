@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+from abc import abstractmethod
 from pathlib import Path
 
 from rlinf_core.builtin.datasets.config import CsvConfig
 from rlinf_core.builtin.datasets.optional import require
-from rlinf_core.builtin.datasets.rows import Record, RecordDataset
+from rlinf_core.builtin.datasets.rows import Record, RecordDataset, Source
 from rlinf_core.errors import DataError
 
 
-class Jsonl(RecordDataset):
+class FileDataset(RecordDataset):
+    """Rows of one file, or of one file a split."""
+
+    def load(self) -> Source:
+        own = bool(self.config.eval_path)
+        path = Path(self.config.eval_path if own and self.split == "eval" else self.config.path)
+        if not path.is_file():
+            what = "is not a file" if path.exists() else "does not exist"
+            raise DataError(f"data file {path} {what} (current directory: {Path.cwd()})")
+        return Source(str(path), self.read(path), is_split=own)
+
+    @abstractmethod
+    def read(self, path: Path) -> list[tuple[str, Record]]:
+        """Every record with where it stands; raises `DataError` for an unreadable one."""
+
+
+class Jsonl(FileDataset):
     """One JSON object a line; blank lines are skipped. A file that is one JSON list is read too."""
 
     def read(self, path: Path) -> list[tuple[str, Record]]:
@@ -38,14 +56,14 @@ class Jsonl(RecordDataset):
         return [_object(value, path, f"entry {number}") for number, value in enumerate(values, start=1)]
 
 
-class Csv(RecordDataset):
+class Csv(FileDataset):
     """The first line names the columns."""
 
     config: CsvConfig
 
     def read(self, path: Path) -> list[tuple[str, Record]]:
         reader = csv.DictReader(
-            _text(path).splitlines(keepends=True), delimiter=self.config.delimiter, strict=True
+            io.StringIO(_text(path), newline=""), delimiter=self.config.delimiter, strict=True
         )
         records: list[tuple[str, Record]] = []
         try:
@@ -62,7 +80,7 @@ class Csv(RecordDataset):
         return records
 
 
-class Parquet(RecordDataset):
+class Parquet(FileDataset):
     """A Parquet file, read whole; needs `pyarrow`."""
 
     def read(self, path: Path) -> list[tuple[str, Record]]:
@@ -76,7 +94,7 @@ class Parquet(RecordDataset):
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as err:
         raise DataError(f"{path} is not UTF-8 text (byte {err.start})") from err
     except OSError as err:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from rlinf_core.api.dataset import Dataset, Split
@@ -16,29 +16,25 @@ Record = Mapping[str, Any]  # Any: cells hold whatever the user's data holds
 
 
 class RecordDataset(Dataset):
-    """Records of a file in memory. Every record is checked when the dataset is made."""
+    """Records in memory. Every record of the split is checked when the dataset is made."""
 
     def __init__(self, config: Any, split: Split, seed: int) -> None:
         super().__init__(config, split, seed)
-        path = config.eval_path if split == "eval" and config.eval_path else config.path
-        if not path:
-            raise DataError(f"data.path is not set; name the file to read ({type(self).__name__})")
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise DataError(f"data file {path} does not exist (looked in {Path.cwd()})")
-        records = self.read(self.path)
-        if not records:
-            raise DataError(f"data file {path} has no rows")
-        held_out = 0 if config.eval_path else holdout(len(records), config.holdout, str(path))
-        first = len(records) - held_out if split == "eval" and held_out else 0
-        last = len(records) - held_out if split == "train" else len(records)
+        source = self.load()
+        if not source.records:
+            raise DataError(f"{source.name} has no rows")
+        first, last = 0, len(source.records)
+        if not source.is_split:
+            border = last - holdout(last, config.holdout, source.name)
+            first, last = (0, border) if split == "train" else (border, last)
         self._rows = [
-            make_row(record, config, f"{path}, {where}") for where, record in list(records)[first:last]
+            make_row(record, config, f"{source.name}, {where}")
+            for where, record in source.records[first:last]
         ]
 
     @abstractmethod
-    def read(self, path: Path) -> Sequence[tuple[str, Record]]:
-        """Every record with where it stands (`line 3`); raises `DataError` for an unreadable one."""
+    def load(self) -> Source:
+        """The records of this split, or those of both; raises `DataError` for unreadable ones."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -48,6 +44,15 @@ class RecordDataset(Dataset):
 
     def fingerprint(self) -> str:
         return digest(self._rows)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Records with where each stands (`line 3`); `is_split` unless evaluation rows are yet to be held out."""
+
+    name: str
+    records: Sequence[tuple[str, Record]]
+    is_split: bool
 
 
 def holdout(count: int, asked: int, what: str) -> int:

@@ -7,9 +7,11 @@ import random
 from abc import abstractmethod
 
 from rlinf_core.api.dataset import Dataset
+from rlinf_core.errors import DataError
 from rlinf_core.types import Row
 
 EVAL_SHARE = 16  # one question of this many belongs to evaluation
+MAX_DRAWS = 10_000
 
 
 class SyntheticDataset(Dataset):
@@ -29,10 +31,14 @@ class SyntheticDataset(Dataset):
         if not 0 <= index < len(self):
             raise IndexError(f"row {index} of {len(self)}")
         rng = random.Random(f"{self.seed}/{self.split}/{index}")
-        while True:
+        for _ in range(MAX_DRAWS):
             question, row = self.draw(rng)
             if is_eval(question) == (self.split == "eval"):
                 return row
+        raise DataError(
+            f"{type(self).__name__} has too few different questions for a {self.split} split "
+            f"({MAX_DRAWS} draws found none); raise data.digits"
+        )
 
     def fingerprint(self) -> str:
         text = f"{type(self).__name__} {self.version} {self.config} {self.split} {self.seed}"

@@ -1,0 +1,1 @@
+"""The trackers that ship with the core."""
