@@ -160,7 +160,7 @@ def main(argument: str) -> None:
     """Serve the driver at the other end of the socket."""
     settings = HostSettings(**json.loads(argument))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable()
+    faulthandler.enable(all_threads=False)
     if settings.cores:
         os.sched_setaffinity(0, settings.cores)
     os.set_inheritable(settings.descriptor, False)

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from io import BufferedReader
 from pathlib import Path
+from typing import cast
 
 from rlinf_core.api.engine import HostSpec
 from rlinf_core.worker.host import HostSettings
@@ -31,10 +32,13 @@ class HostProcess:
             self._process = _launch(spec, settings, child_end.fileno(), self._log)
         self.pid = self._process.pid
         self._finishing = threading.Lock()
-        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._tail = b""
         self._copier: threading.Thread | None = None
         if self._process.stderr is not None:
-            self._copier = threading.Thread(target=self._copy_stderr, name="host-stderr", daemon=True)
+            stream = cast(BufferedReader, self._process.stderr)
+            self._copier = threading.Thread(
+                target=self._copy_stderr, args=(stream,), name="host-stderr", daemon=True
+            )
             self._copier.start()
 
     def ended(self) -> bool:
@@ -75,22 +79,19 @@ class HostProcess:
 
     def tail(self) -> str:
         """The last lines of its standard error (of its log, where it has one)."""
-        if self._log is None:
-            return b"".join(self._tail).decode(errors="replace").strip()
-        with self._log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(self._log_start, size - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-        return "\n".join(lines[-_TAIL_LINES:])
+        data = self._tail
+        if self._log is not None:
+            with self._log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(self._log_start, size - _TAIL_BYTES))
+                data = file.read()
+        return "\n".join(data.decode(errors="replace").strip().splitlines()[-_TAIL_LINES:])
 
-    def _copy_stderr(self) -> None:
-        stream = self._process.stderr
-        if stream is None:
-            return
+    def _copy_stderr(self, stream: BufferedReader) -> None:
         with stream:
-            for line in stream:
-                self._tail.append(line)
-                os.write(2, line)
+            while data := stream.read1(_TAIL_BYTES):
+                self._tail = (self._tail + data)[-_TAIL_BYTES:]
+                os.write(2, data)
 
 
 def describe_exit(status: int) -> str:

@@ -148,6 +148,37 @@ class Probe(Worker):
         yield next(chunks)
 
 
+class Collective(Worker):
+    """Ranks that wait for one another."""
+
+    def connect(self, path: str) -> None:
+        import torch.distributed
+
+        torch.distributed.init_process_group(
+            "gloo",
+            init_method=f"file://{path}",
+            rank=self.context.rank,
+            world_size=self.context.world_size,
+        )
+
+    def reduce(self, bad: int, how: str) -> list[float]:
+        import torch
+
+        if self.context.rank == bad and how == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.context.rank == bad:
+            raise ValueError("the cause")
+        total = torch.ones(1)
+        torch.distributed.all_reduce(total)
+        return [float(item) for item in total]
+
+    @stage
+    def train(self, chunks: Iterator[list[int]], *, bad: int, how: str) -> Iterator[list[float]]:
+        for _ in chunks:
+            pass
+        yield self.reduce(bad, how)
+
+
 class Mute(Worker):
     """Does not close in time."""
 

@@ -74,6 +74,19 @@ def test_the_cause_is_raised_and_not_the_broken_collective_of_the_others(
         group_of(3).call("fail_on", 1, how).wait()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "text"), [("raise", "ValueError: the cause"), ("die", "SIGKILL")])
+def test_a_real_collective_that_lost_a_rank_reports_that_rank(
+    start: Start, tmp_path: Path, how: str, text: str
+) -> None:
+    hosts = start(HostSpec("a"), HostSpec("b"))
+    group = WorkerGroup.create("p", "engine_workers:Collective", hosts, {}, ["cpu"] * 2, 0)
+    group.call("connect", str(tmp_path / "store")).wait()
+    assert group.stage("train", Stream.of([[1]]), route="broadcast", bad=-1, how=how).collect() == [2.0, 2.0]
+    with pytest.raises(WorkerError, match=rf"p\[0\]\.train failed: .*{text}"):
+        group.stage("train", Stream.of([[1]]), route="broadcast", bad=0, how=how).collect()
+
+
 def test_one_failed_rank_is_reported_while_the_others_still_run(group_of: Make) -> None:
     group = group_of(2)
     began = time.monotonic()
