@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -126,6 +129,35 @@ def test_a_stage_never_completes_on_part_of_its_input(group_of: Make) -> None:
     with pytest.raises(WorkerError, match="cannot do 9"):
         second.stage("gather", broken).collect()
     assert second.call("note", "x").wait() == [["x"]]
+
+
+def test_a_stage_that_waits_for_its_turn_is_cancelled_when_its_source_fails(start: Start) -> None:
+    host = start(HostSpec("rank0"))
+    rollout = WorkerGroup.create("rollout", "engine_workers:Probe", host, {}, ["cpu"], 0)
+    actor = WorkerGroup.create("actor", "engine_workers:Probe", host, {}, ["cpu"], 0)
+    produced = rollout.stage("fails_at", Stream.of([[1], [2], [3]]), bad=3)
+    with pytest.raises(WorkerError, match=r"rollout\[0\]\.fails_at failed: ValueError: cannot do 3"):
+        actor.stage("gather", produced, route="broadcast").collect()
+    assert actor.call("note", "x").wait(5) == [["x"]]
+
+
+def test_two_hundred_steps_leave_no_thread_and_no_descriptor_behind(group_of: Make) -> None:
+    first, second = group_of(2, "first"), group_of(1, "second")
+
+    def step() -> None:
+        stream = second.stage("double", first.stage("double", Stream.of([[i] for i in range(8)])))
+        assert sorted(stream.collect()) == [4 * i for i in range(8)]
+
+    step()
+    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    for _ in range(200):
+        step()
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+    assert all(not host._pending for host, _ in [*first.members, *second.members])  # type: ignore[attr-defined]
 
 
 def test_a_failing_consumer_stops_its_producer(group_of: Make) -> None:
