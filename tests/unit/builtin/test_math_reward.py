@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlinf_core.api.reward import RewardItem, RewardResult
+from rlinf_core.api.reward import Reward, RewardItem, RewardResult
 from rlinf_core.builtin.rewards.config import MathConfig
 from rlinf_core.builtin.rewards.math_text import final_answer
 
@@ -12,14 +12,16 @@ pytest.importorskip("math_verify")
 
 
 @pytest.fixture(scope="module")
-def math_reward():
+def math_reward() -> Reward:
     from rlinf_core.builtin.rewards.math import Math
 
     return Math(MathConfig())
 
 
-def judge(reward, response: str, answer: object) -> RewardResult:
-    return reward.score([RewardItem(prompt="", response=response, answer=answer)])[0]
+def judge(reward: Reward, response: str, answer: object) -> RewardResult:
+    (result,) = reward.score([RewardItem(prompt="", response=response, answer=answer)])
+    assert isinstance(result, RewardResult)
+    return result
 
 
 EQUAL = [
@@ -65,7 +67,7 @@ EQUAL = [
 
 
 @pytest.mark.parametrize(("response", "answer"), EQUAL)
-def test_an_equal_answer_scores_one(math_reward, response: str, answer: object) -> None:
+def test_an_equal_answer_scores_one(math_reward: Reward, response: str, answer: object) -> None:
     result = judge(math_reward, response, answer)
     assert (result.value, result.verdict) == (1.0, "ok")
 
@@ -85,7 +87,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("response", "answer"), DIFFERENT)
-def test_a_different_answer_scores_zero_as_a_valid_verdict(math_reward, response: str, answer: str) -> None:
+def test_a_different_answer_is_a_valid_zero(math_reward: Reward, response: str, answer: str) -> None:
     result = judge(math_reward, response, answer)
     assert (result.value, result.verdict) == (0.0, "ok")
 
@@ -93,12 +95,12 @@ def test_a_different_answer_scores_zero_as_a_valid_verdict(math_reward, response
 @pytest.mark.parametrize(
     "response", ["", "   ", r"\boxed{\frac{1}{2}", r"\boxed{}", "I do not know it at all"]
 )
-def test_a_response_without_a_readable_answer_is_unparsable(math_reward, response: str) -> None:
+def test_a_response_without_a_readable_answer_is_unparsable(math_reward: Reward, response: str) -> None:
     result = judge(math_reward, response, "1/2")
     assert (result.value, result.verdict) == (0.0, "unparsable")
 
 
-def test_a_row_without_answer_is_an_error_rather_than_a_zero(math_reward) -> None:
+def test_a_row_without_answer_is_an_error_rather_than_a_zero(math_reward: Reward) -> None:
     assert judge(math_reward, "5", None).verdict == "error"
 
 
