@@ -62,12 +62,11 @@ class HostProcess:
         """Work until told to stop; False if something went wrong in closing."""
         threading.Thread(target=self._receive, name="host-receiver", daemon=True).start()
         self.wire.send(Kind.HELLO, 0, pack((None, 0.0)))
-        for job in self._jobs:
+        while True:
             try:
-                self._work(job)
-            except OSError:
-                break  # there is nobody to answer any more
-        return self.table.close()
+                self._work(self._jobs.get())
+            except (StopIteration, OSError):  # told to stop; or there is nobody to answer any more
+                return self.table.close()
 
     def _work(self, job: Message) -> None:
         began = time.perf_counter()
@@ -116,9 +115,10 @@ class HostProcess:
             self._jobs.abandon()
             for stage in list(self._stages.values()):
                 stage.cancel()
-            if not self.told_to_stop:
-                time.sleep(_CLOSING_S)
-                end_session()
+            while self.told_to_stop and self._driver_lives():
+                time.sleep(_LOOK_S)
+            time.sleep(_CLOSING_S)
+            end_session()
 
     def _listen(self) -> None:
         """Take in messages until told to stop, or until the driver is gone."""

@@ -92,8 +92,15 @@ class LocalHost(Host):
         if self._death is None:
             try:
                 self.wire.send(kind, number, packed)
-            except OSError:  # the process is dying: the receiver fails every pending call
-                return
+            except OSError as error:
+                self._receiver.join(2.0)
+                if self._receiver.is_alive():  # otherwise the process has died, which the calls tell
+                    with self._lock:
+                        self._pending.pop(number, None)
+                    raise WorkerError(
+                        f"a message of {packed.size} bytes cannot be sent to process {self.name}: {error}",
+                        worker=self.name,
+                    ) from error
 
     def _receive(self) -> None:
         trouble = ""

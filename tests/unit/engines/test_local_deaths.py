@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from rlinf_core.api.engine import Host, HostSpec, WorkerSpec
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.local import LocalEngine
 from rlinf_core.comm import Stream
+from rlinf_core.comm.wire import SHARED_FROM
 from rlinf_core.errors import ConfigError, WorkerError
 from rlinf_core.worker import WorkerGroup
 
@@ -130,6 +132,19 @@ def test_stop_ends_busy_idle_and_unwilling_processes_in_time() -> None:
     engine.stop()
 
 
+def test_a_message_that_cannot_be_sent_is_an_error_and_not_a_hang(
+    group_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, pieces: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    group = group_of(1)
+    monkeypatch.setattr(os, "writev", full)
+    with pytest.raises(WorkerError, match=r"bytes cannot be sent to process probe0: .*No space left"):
+        group.call("sink", bytes(SHARED_FROM))
+    assert group.call("echo", 1).wait(5) == [1]
+
+
 def test_settings_out_of_range_are_refused() -> None:
     for key, value in (("buffer_mb", 0), ("timeout_s", -1.0), ("start_timeout_s", 0.0)):
         with pytest.raises(ConfigError, match=f"engine.{key}"):
@@ -143,6 +158,7 @@ from rlinf_core.api.engine import HostSpec
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.local import LocalEngine
 from rlinf_core.comm import Stream
+from rlinf_core.comm.wire import SHARED_FROM
 from rlinf_core.worker import WorkerGroup
 hosts = LocalEngine(LocalConfig()).start([HostSpec("a"), HostSpec("b")])
 group = WorkerGroup.create("p", "engine_workers:Probe", hosts, {{}}, ["cpu"] * 2, 0)
