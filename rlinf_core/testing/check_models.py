@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlinf_core.api import Model, Space
+from rlinf_core.api import Model, Space, Want
 from rlinf_core.rl.logprobs import gather_logprobs
 from rlinf_core.testing.fakes import sample_of
 from rlinf_core.testing.subject import CheckSkipped, Subject, expect
 from rlinf_core.types import Experience, Sample, Trajectory
 
-LOGPROBS = frozenset({"logprobs"})
+LOGPROBS: frozenset[Want] = frozenset({"logprobs"})
 STATE_SIZE, ACTION_SIZE, CHUNK = 3, 2, 1
 SEEDS = [1, 2, 3]
 
@@ -108,7 +108,7 @@ def check_models_text(subject: Subject) -> None:
 
 @torch.no_grad()
 def check_models_act(subject: Subject) -> None:
-    """Actions depend on the seed of their row alone; their log-probabilities are those of `policy_outputs`."""
+    """Actions depend on their row's seed alone, with the log-probabilities of `policy_outputs`."""
     if _is_text(subject):
         raise CheckSkipped("a text model does not act")
     model = _model(subject)
@@ -162,7 +162,8 @@ def _rows(subject: Subject) -> list[Experience]:
     model = _model(subject)
     if _is_text(subject):
         return _text_rows(model)
-    module, rows = model.module(0), []
+    module = model.module(0)
+    rows: list[Experience] = []
     for n, length in enumerate((3, 1, 2)):
         states = _states()[:length]
         rows.append(_trajectory(states, model.act(module, {"state": states}, SEEDS[:length]).actions, n))

@@ -191,7 +191,8 @@ def _parts(observation: Observation) -> dict[str, NDArray[Any]]:
 
 
 def _ended(outcome: Transition) -> NDArray[np.bool_]:
-    return np.any(outcome.terminated_NC | outcome.truncated_NC, axis=1)
+    ended: NDArray[np.bool_] = np.any(outcome.terminated_NC | outcome.truncated_NC, axis=1)
+    return ended
 
 
 def _check_final(outcome: Transition, ended_N: NDArray[np.bool_]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -14,7 +15,10 @@ from torch import Tensor, nn
 
 from rlinf_core.api import Decoder, Model, PolicyOutputs, TextProcessor, Want
 from rlinf_core.rl.logprobs import apply_sampling_transform, entropy, gather_logprobs
-from rlinf_core.types import Experience, IntArray, Message, Prompt, Sample, Sampling
+from rlinf_core.types import Experience, Prompt, Sample, Sampling
+
+if TYPE_CHECKING:
+    from rlinf_core.types import IntArray, Message
 
 PAD, BOS, EOS = 0, 1, 2
 LETTERS = "abcde"
@@ -103,17 +107,18 @@ class TinyTextModel(Model):
         sampling: Sampling | None = None,
     ) -> PolicyOutputs:
         """Reads the row token by token; the logits before a response token judge it."""
+        network = cast("RecurrentModule", module)
         ids_BL, response_BT = inputs["ids_BL"], inputs["response_BT"]
-        hidden_BH = module.start(len(ids_BL))
+        hidden_BH = network.start(len(ids_BL))
         states = []
         for position in range(ids_BL.shape[1]):
-            hidden_BH = module.advance(hidden_BH, ids_BL[:, position])
+            hidden_BH = network.advance(hidden_BH, ids_BL[:, position])
             states.append(hidden_BH)
         hidden_BLH = torch.stack(states, dim=1)
         steps_T = torch.arange(response_BT.shape[1], device=ids_BL.device)
         before_BT = inputs["prompt_lengths_B"][:, None] - 1 + steps_T
         hidden_BTH = hidden_BLH.gather(1, before_BT[..., None].expand(-1, -1, hidden_BLH.shape[-1]))
-        logits_BTV = apply_sampling_transform(module.head(hidden_BTH), sampling or Sampling(), response_BT)
+        logits_BTV = apply_sampling_transform(network.head(hidden_BTH), sampling or Sampling(), response_BT)
         return PolicyOutputs(
             logprobs_BT=gather_logprobs(logits_BTV, response_BT),
             entropy_BT=entropy(logits_BTV) if "entropy" in want else None,
@@ -121,7 +126,7 @@ class TinyTextModel(Model):
 
     def decoder(self, module: nn.Module, slots: int, max_length: int) -> RecurrentDecoder:
         """Keeps one hidden state a slot."""
-        return RecurrentDecoder(module, slots)
+        return RecurrentDecoder(cast("RecurrentModule", module), slots)
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """One file of tensors."""
@@ -132,7 +137,7 @@ class TinyTextModel(Model):
 class RecurrentDecoder(Decoder):
     """The hidden states of `slots` rows."""
 
-    def __init__(self, module: nn.Module, slots: int) -> None:
+    def __init__(self, module: RecurrentModule, slots: int) -> None:
         self._module = module
         self._hidden_RH: Tensor = module.start(slots)
 
