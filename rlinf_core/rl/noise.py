@@ -13,9 +13,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 def uniforms(seeds: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.float64]:
     """`[N, count]` numbers in the open interval (0, 1), by two rounds of splitmix64 (Steele et al. 2014)
     over seed and counter. Seeds are taken modulo 2**64."""
-    seeds_N = np.array([int(seed) & 0xFFFFFFFFFFFFFFFF for seed in seeds], dtype=np.uint64)
     counters = np.arange(1, count + 1, dtype=np.uint64)
-    bits = _splitmix(_splitmix(seeds_N)[:, None] + counters * _GOLDEN)
+    bits = _splitmix(_splitmix(_modulo(seeds))[:, None] + counters * _GOLDEN)
     high: NDArray[np.float64] = (bits >> np.uint64(11)).astype(np.float64)
     return (high + 0.5) * 2.0**-53
 
@@ -28,6 +27,13 @@ def normals(seeds: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.
     angle = 2.0 * np.pi * drawn[:, pairs:]
     both: NDArray[np.float64] = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
     return both[:, :count]
+
+
+def _modulo(seeds: Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint64]:
+    array = np.asarray(seeds)
+    if array.dtype.kind in "iu":
+        return array.astype(np.uint64)
+    return np.array([int(seed) & 0xFFFFFFFFFFFFFFFF for seed in seeds], dtype=np.uint64)
 
 
 def _splitmix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -15,6 +15,14 @@ def test_a_row_depends_on_its_own_seed_alone() -> None:
     assert len(np.unique(together)) == together.size
 
 
+def test_seeds_are_taken_modulo_two_to_the_64() -> None:
+    mixed = uniforms([-1, 2**64 - 1, 2**70 + 3, 3], 2)
+    assert np.array_equal(mixed[0], mixed[1])
+    assert np.array_equal(mixed[2], mixed[3])
+    assert np.array_equal(uniforms([-1], 2)[0], mixed[0])
+    assert np.array_equal(uniforms(np.array([3]), 2)[0], mixed[3])
+
+
 def test_consecutive_seeds_give_independent_uniform_numbers() -> None:
     drawn = uniforms(range(20_000), 4)
     assert drawn.min() > 0

@@ -1,0 +1,12 @@
+"""The perceptron policy passes the conformance kit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlinf_core.testing import parametrize_with_checks
+
+
+@parametrize_with_checks("models", "mlp_policy")
+def test_the_policy_conforms(check: Callable[[], None]) -> None:
+    check()
