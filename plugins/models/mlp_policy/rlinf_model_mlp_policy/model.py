@@ -49,16 +49,17 @@ class MLPPolicy(Model):
         self._action = action_space
 
     def module(self, seed: int = 0) -> nn.Module:
-        """A new network, or the one in `path`."""
+        """A new network drawn from `seed`, or the one in `path`."""
         action = self._bound()
         continuous = action.n is None
-        network = PolicyNetwork(
-            self._states,
-            self.config.chunk * math.prod(action.shape) if continuous else cast("int", action.n),
-            self.config.hidden,
-            self.config.activation,
-            self.config.init_log_std if continuous else None,
-        )
+        with torch.random.fork_rng(devices=[]):  # layers draw their first weights from the global generator
+            network = PolicyNetwork(
+                self._states,
+                self.config.chunk * math.prod(action.shape) if continuous else cast("int", action.n),
+                self.config.hidden,
+                self.config.activation,
+                self.config.init_log_std if continuous else None,
+            )
         network.initialise(seed)
         if self.config.path:
             load_weights(network, Path(self.config.path))
