@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from rlinf_backend_fsdp.rollout_rows import Rows
-from rlinf_backend_fsdp.rollout_sampling import draw
 from torch import Tensor, nn
 
+from rlinf_backend_fsdp.rollout_rows import Rows
+from rlinf_backend_fsdp.rollout_sampling import draw
 from rlinf_core.api import Decoder, LoRAConfig, Model, RolloutEngine, WeightBucket
 from rlinf_core.errors import ModelError
 from rlinf_core.types import Request, Sample, Sampling
@@ -74,8 +74,7 @@ class HFRollout(RolloutEngine):
                     chunk = next(source, None)
                     open_source = chunk is not None
                     waiting.extend(self._checked(chunk or [], sampling))
-                if waiting and self._worth_admitting(rows, len(waiting)):
-                    admitted = [waiting.popleft() for _ in range(min(rows.free, len(waiting)))]
+                if admitted := self._admissible(rows, waiting, sampling):
                     added_R, samples = self._admit(decoder, rows, admitted, sampling)
                     tokens_R = torch.cat([tokens_R, added_R])
                 elif len(rows):
@@ -97,10 +96,19 @@ class HFRollout(RolloutEngine):
         if self._module is not None and self.device != "cpu":
             self._module.to("cpu")
 
-    def _worth_admitting(self, rows: Rows, waiting: int) -> bool:
-        """A prefill costs about as much as a step however few rows it admits: wait for some room."""
-        room = self.config.max_running // 8 or 1
-        return min(rows.free, waiting) >= min(room, waiting) or not len(rows)
+    def _admissible(self, rows: Rows, waiting: deque[Request], sampling: Sampling) -> list[Request]:
+        """Take the waiting requests that there is room for. A prefill costs about as much as a step
+        however few rows it admits, so while rows run, a few have to have ended first."""
+        budget = self.config.max_cache_tokens - rows.reserved
+        count = 0
+        while count < min(rows.free, len(waiting)):
+            budget -= len(waiting[count].prompt.token_ids) + sampling.max_new_tokens
+            if budget < 0 and (count or len(rows)):
+                break
+            count += 1
+        if len(rows) and count < min(len(waiting), 1 + len(rows) // 8):
+            return []
+        return [waiting.popleft() for _ in range(count)]
 
     def _admit(
         self, decoder: Decoder, rows: Rows, requests: Sequence[Request], sampling: Sampling

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from rlinf_backend_fsdp.rollout_sampling import seed_keys, uniforms
 
+from rlinf_backend_fsdp.rollout_sampling import seed_keys, uniforms
 from rlinf_core.types import FinishReason, Request, Sample, Sampling
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Rows:
         self._processor = processor
         self._version = version
         self._ends = tuple(sorted(processor.eos_ids))
+        self.reserved = 0  # prompt and possible response tokens of the running rows
         self._free = list(range(slots - 1, -1, -1))
         self._requests: dict[int, Request] = {}
         self._keys_R = np.zeros(0, np.uint64)
@@ -45,6 +46,7 @@ class Rows:
     def admit(self, requests: Sequence[Request]) -> list[int]:
         """Give each request a slot; returns the slots."""
         slots = [self._free.pop() for _ in requests]
+        self.reserved += sum(self._room(request) for request in requests)
         self._requests.update(zip(slots, requests, strict=True))
         # seeds may be any 64-bit pattern, signed or not
         seeds = np.array([request.seed & (2**64 - 1) for request in requests], np.uint64).view(np.int64)
@@ -89,10 +91,13 @@ class Rows:
         self._keep(np.concatenate([np.ones(len(self) - len(going), np.bool_), going]))
         return going, samples
 
+    def _room(self, request: Request) -> int:
+        return len(request.prompt.token_ids) + self._sampling.max_new_tokens
+
     def _keep(self, kept_R: NDArray[np.bool_]) -> None:
         for slot in self.slots_R[~kept_R].tolist():
             self._free.append(slot)
-            del self._requests[slot]
+            self.reserved -= self._room(self._requests.pop(slot))
         self.slots_R = self.slots_R[kept_R]
         self._keys_R = self._keys_R[kept_R]
         self._positions_R = self._positions_R[kept_R]

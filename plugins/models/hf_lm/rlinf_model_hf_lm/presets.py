@@ -9,7 +9,7 @@ from rlinf_model_hf_lm.characters import BOS, EOS, FULL_ALPHABET, PAD, SMALL_ALP
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-CONTEXT = {"char-llama": 64, "tiny-llama": 512, "tiny-qwen2": 512, "tiny-qwen3": 512}
+CONTEXT = {"char-llama": 256, "tiny-llama": 512, "tiny-qwen2": 512, "tiny-qwen3": 512}
 
 
 def preset_processor(preset: str) -> CharProcessor:

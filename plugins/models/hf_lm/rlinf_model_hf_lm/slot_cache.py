@@ -50,8 +50,7 @@ class SlotCache:
             self._shift(longest - self.clock)
         self._reserve(had + len(lengths), self.clock + 1)
         self.starts += [self.clock - length for length in lengths]
-        for row in range(had, len(self)):
-            self._hide(row)
+        self._hide(had)
         return slice(had, len(self))
 
     def advance(self) -> int:
@@ -75,14 +74,19 @@ class SlotCache:
             begin = self.starts[source]
             self.keys[:, target, :, begin : self.clock] = self.keys[:, source, :, begin : self.clock]
             self.values[:, target, :, begin : self.clock] = self.values[:, source, :, begin : self.clock]
+            self.mask[target] = self.mask[source]
             self.starts[target] = begin
-            self._hide(target)
         del self.starts[kept:]
         return moves
 
-    def _hide(self, row: int) -> None:
-        self.mask[row, :, : self.starts[row]] = -torch.inf
-        self.mask[row, :, self.starts[row] :] = 0
+    def _hide(self, begin: int) -> None:
+        """Mask what lies left of the starts of row `begin` and those after it."""
+        starts_R = torch.tensor(self.starts[begin:], device=self.mask.device)
+        columns_C = torch.arange(self.mask.shape[2], device=self.mask.device)
+        hidden_R1C = (columns_C < starts_R[:, None])[:, None]
+        self.mask[begin : len(self)] = torch.zeros_like(hidden_R1C, dtype=self.mask.dtype).masked_fill(
+            hidden_R1C, -torch.inf
+        )
 
     def _shift(self, columns: int) -> None:
         """Move every row right (left if negative), whatever lies in the way being unused."""
@@ -93,8 +97,7 @@ class SlotCache:
             buffer[:, :rows, :, begin + columns : end + columns] = window
         self.clock += columns
         self.starts = [start + columns for start in self.starts]
-        for row in range(rows):
-            self._hide(row)
+        self._hide(0)
 
     def _reserve(self, rows: int, columns: int) -> None:
         have_rows, have_columns = self.mask.shape[0], self.mask.shape[2]
@@ -106,8 +109,7 @@ class SlotCache:
         self._allocate(max(rows, have_rows), max(columns, have_columns))
         for new, source in zip((self.keys, self.values), old, strict=False):
             new[:, :have_rows, :, :have_columns] = source
-        for row in range(len(self)):
-            self._hide(row)
+        self._hide(0)
 
     def _allocate(self, rows: int, columns: int) -> None:
         layers, heads, head_dim = self._shape

@@ -1,0 +1,1 @@
+"""The fsdp training backend and the hf rollout engine."""
