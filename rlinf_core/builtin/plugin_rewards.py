@@ -30,6 +30,7 @@ def rlinf_register_rewards() -> list[RewardSpec]:
             summary="A value for responses that match a pattern",
             target=f"{_ROOM}.regex:Regex",
             config=config.RegexConfig,
+            example={"pattern": r"\d+"},
         ),
         RewardSpec(
             name="format",

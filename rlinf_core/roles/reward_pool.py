@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
 import time
 from collections import deque
@@ -19,6 +20,7 @@ __all__ = ["PoolReward", "RewardPool", "ScoredItem"]
 
 FIRST_BATCH = 32  # items sent at once while nothing is known about their cost
 MAX_BATCH = 256
+MOST_HANGS = 16  # timeouts in a row that end the run; waiting for every sample would take hours
 BATCH_SHARE = 0.25  # of the deadline that a whole batch is expected to take
 
 
@@ -27,7 +29,8 @@ class RewardPool:
 
     A batch that misses the deadline of one item loses its process and is scored again item by item,
     so that only the item to blame is reported. `workers=0` scores in this process, for debugging.
-    Raises `RewardError` when a reward cannot be loaded or returns a wrong number of results.
+    Raises `RewardError` when a reward cannot be loaded, returns a wrong number of results, or times out
+    again and again.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class RewardPool:
         self.timeout_s = timeout_s
         self.retries = retries
         self.seconds_per_item = 0.0  # moving average of one term
+        self.hangs = 0  # timeouts since the last item that was scored
         self._lock = threading.Lock()
         self._local = [LoadedReward(term) for term in self.terms] if workers == 0 else []
         self.processes = [self.start() for _ in range(workers)]
@@ -148,6 +152,7 @@ class _Round:
         per_item = process.restart_clock(self.pool.timeout_s) / len(column)
         self.pool.seconds_per_item += 0.2 * (per_item - self.pool.seconds_per_item)
         process.columns.append(column)
+        self.pool.hangs = 0
         if process.job is None or len(process.columns) < len(self.pool.terms):
             return
         for row, index in enumerate(process.job.indices):
@@ -161,6 +166,7 @@ class _Round:
         if job is None:
             return
         if len(job.indices) > 1:
+            random.Random(0).shuffle(job.indices)  # neighbours share a prompt, and may all hang
             self.again.extend(Job([index]) for index in job.indices)
         elif verdict == "error" and job.attempts < self.pool.retries:
             self.again.append(Job(job.indices, job.attempts + 1))
@@ -178,6 +184,9 @@ class _Round:
         results = [column[0] for column in process.columns]
         if verdict == "timeout":
             limit = f"{self.pool.timeout_s:g} s (reward_pool.timeout_s)"
+            self.pool.hangs += 1
+            if self.pool.hangs >= MOST_HANGS:
+                raise RewardError(f"{label} took longer than {limit} for {MOST_HANGS} responses in a row")
             results.append(RewardResult(0.0, "timeout", f"{label} took longer than {limit}"))
         else:
             results.append(RewardResult(0.0, "error", f"{label} ended its process with {ending}"))

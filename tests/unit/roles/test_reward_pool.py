@@ -118,6 +118,13 @@ def test_a_hang_that_holds_the_interpreter_lock_is_ended_too(make: Make) -> None
     assert [score.verdicts["obedient"] for score in scored] == ["timeout", "ok"]
 
 
+def test_a_reward_that_always_hangs_ends_the_run_long_before_every_item_was_tried(make: Make) -> None:
+    pool = make("Obedient", timeout_s=0.05)
+    with pytest.raises(RewardError, match=r"'obedient' .* took longer than 0.05 s .* 16 responses in a row"):
+        pool.score([item("sleep 60")] * 500)
+    assert pool.score([item("fine")])[0].value == 1.0
+
+
 def test_many_slow_items_within_their_own_deadline_all_count(make: Make) -> None:
     pool = make("Obedient", timeout_s=0.5)
     scored = pool.score([item("sleep 0.04") for _ in range(30)])
