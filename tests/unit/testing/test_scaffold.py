@@ -32,7 +32,17 @@ def test_a_new_plugin_of_every_kind_passes_its_checks(kind, tmp_path, monkeypatc
 def test_scaffolded_code_is_clean(tmp_path):
     for kind in SPECS:
         scaffold(kind, "my_thing", tmp_path)
-    ruff = [sys.executable, "-m", "ruff", "check", "--line-length", "110", "--select", "E,F,UP,B", str(tmp_path)]
+    ruff = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--line-length",
+        "110",
+        "--select",
+        "E,F,UP,B",
+        str(tmp_path),
+    ]
     done = subprocess.run(ruff, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
