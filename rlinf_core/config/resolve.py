@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -86,12 +86,25 @@ def resolve(layers: Sequence[Layer], manager: SpecSource) -> RunConfig:
     Raises `ConfigError` with one line for each problem of the whole composition, and `PluginError` for
     a broken plugin.
     """
-    merged = merge(layers, Shorthands(built_in()["shorthands"], _installed(manager)))
+    shorthands = Shorthands(built_in()["shorthands"], _installed(manager))
+    merged = merge(layers, shorthands)
+    suggested = _suggested(merged, manager)
+    if suggested:
+        merged = merge([*layers[:1], suggested, *layers[1:]], shorthands)
     merged.tree = _interpolate(merged.tree)
     config = _Resolver(merged, manager).run()
     if config is None or merged.problems:
         raise ConfigError("\n".join(dict.fromkeys(merged.problems)))
     return config
+
+
+def _suggested(merged: Merged, manager: SpecSource) -> Layer | None:
+    """The settings that the chosen model suggests; they stand right above the defaults."""
+    name = merged.tree.get("model", {}).get("name")
+    if name not in manager.names(COMPONENTS["model"]):
+        return None
+    suggests: Mapping[str, Any] = manager.get(COMPONENTS["model"], name).suggests
+    return Layer(suggests, f"model {name}") if suggests else None
 
 
 def _installed(manager: SpecSource) -> Any:

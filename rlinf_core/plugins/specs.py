@@ -69,8 +69,12 @@ class RolloutSpec(PluginSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(PluginSpec):
+    """`suggests` holds run settings that suit the model, such as `{"optimizer": {"lr": 1e-3}}`; recipes,
+    flags and overrides win over them."""
+
     kind: ClassVar[str] = "models"
     provides: ModelCapabilities = field(default_factory=ModelCapabilities)
+    suggests: Mapping[str, Any] = field(default_factory=dict, hash=False)  # Any: YAML values
 
 
 @dataclass(frozen=True, kw_only=True)

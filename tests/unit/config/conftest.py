@@ -101,7 +101,13 @@ SPECS: list[PluginSpec] = [
         name="bare", summary="", target="x:X", provides=RolloutCapabilities(False, False, False, False)
     ),
     ModelSpec(name="hf_lm", summary="", target="x:X", config=LmConfig, provides=ModelCapabilities(lora=True)),
-    ModelSpec(name="mlp", summary="", target="x:X", provides=ModelCapabilities(modality="embodied")),
+    ModelSpec(
+        name="mlp",
+        summary="",
+        target="x:X",
+        provides=ModelCapabilities(modality="embodied"),
+        suggests={"optimizer": {"lr": 0.25, "grad_clip": 9.0}},
+    ),
     DatasetSpec(name="sort_digits", summary="", target="x:X"),
     DatasetSpec(name="jsonl", summary="", target="x:X", config=FileConfig),
     DatasetSpec(name="hf", summary="", target="x:X", config=FileConfig),

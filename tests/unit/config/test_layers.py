@@ -221,3 +221,11 @@ def test_a_minimal_recipe_is_short(run, tmp_path):
 def test_an_override_whose_value_is_no_yaml_is_explained_on_one_line(run):
     with pytest.raises(ConfigError, match=r"^override 'sampling.stop=\[a': the value is not valid YAML: .*$"):
         run("sampling.stop=[a")
+
+
+def test_what_a_model_suggests_lies_above_the_defaults_and_below_all_that_is_said(run):
+    assert run(model="hf_lm", data="sort_digits", reward=("exact",)).optimizer.grad_clip == 1.0
+    config = run("optimizer.grad_clip=2.0", model="mlp", simulator="line")
+    assert config.optimizer.lr == 0.25
+    assert config.origins["optimizer.lr"] == "model mlp"
+    assert config.optimizer.grad_clip == 2.0

@@ -17,5 +17,6 @@ def rlinf_register_models() -> list[ModelSpec]:
             config=MLPPolicyConfig,
             target="rlinf_model_mlp_policy.model:MLPPolicy",
             provides=ModelCapabilities(modality="embodied", discrete_actions=True, continuous_actions=True),
+            suggests={"optimizer": {"lr": 3e-3}},
         )
     ]
