@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 import typer
@@ -31,6 +31,12 @@ def in_process(*arguments: str) -> str:
     return result.output
 
 
+def _children_cpu_s() -> float:
+    """CPU time, as other work on the machine makes the clock's time say little."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["plugins", "list"], ["plugins", "list", "--json"]])
 def test_help_and_list_are_quick_and_import_nothing_heavy(arguments):
     code = (
@@ -40,13 +46,13 @@ def test_help_and_list_are_quick_and_import_nothing_heavy(arguments):
         "except SystemExit: pass\n"
         f"print('heavy:', [m for m in {HEAVY} if m in sys.modules])"
     )
-    taken = []
+    taken_s = []
     for _ in range(3):
-        began = time.perf_counter()
+        began_s = _children_cpu_s()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        taken.append(time.perf_counter() - began)
+        taken_s.append(_children_cpu_s() - began_s)
     assert done.stdout.splitlines()[-1] == "heavy: []"
-    assert min(taken) < 1.0  # 0.25-0.35 s on an idle machine
+    assert min(taken_s) < 0.8  # 0.25-0.35 s on an idle machine
 
 
 def test_the_version_is_the_distribution_s():

@@ -1,4 +1,4 @@
-"""Someone else's plugins: written outside this tree, built, installed in a fresh environment, trained with."""
+"""Plugins of someone else: written outside this tree, built, installed afresh, trained with."""
 
 from __future__ import annotations
 
