@@ -11,12 +11,12 @@ from typing import Any
 from rlinf_core.api.reward import Reward, RewardItem, RewardResult
 from rlinf_core.builtin.rewards.config import MathConfig
 from rlinf_core.builtin.rewards.math_text import (
-    balanced,
     bare_list,
     choice,
     final_answer,
     normal,
     same_word,
+    unreadable,
 )
 from rlinf_core.errors import RewardError
 
@@ -47,8 +47,8 @@ class Math(Reward):
         given = final_answer(item.response)
         if given is None:
             return RewardResult(0.0, "unparsable", "no final answer found")
-        if not balanced(given):
-            return RewardResult(0.0, "unparsable", f"unbalanced braces in {given!r}")
+        if unreadable(given):
+            return RewardResult(0.0, "unparsable", f"{unreadable(given)} in {given!r}")
         expected = str(item.answer)
         return RewardResult(float(self._equal(normal(final_answer(expected) or expected), normal(given))))
 

@@ -13,6 +13,10 @@ PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}[,:]?\s+[A-Za-z]{2,}")
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 LEAD_IN = re.compile(r"(?:final answer|the answer|answer)\s*(?:is|:|=)+\s*(.+)", re.I)
 ASSIGNED = re.compile(r"\s*\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\([a-z]\))?\s*=(?!=)\s*(.+)", re.S)
+UNIT = re.compile(r"(?<=[\d}])\s*\\(?:text|mathrm|mbox)\s*\{[A-Za-z/. ]+\}(?:\s*\^\s*\{?\d\}?)?$")
+REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}")
+SCIENTIFIC = re.compile(r"([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})")
+HUGE = re.compile(r"\^\s*\{?\s*\d{5,}|\^\s*\{?[^{}]*\d\s*\^|\d{4,}\s*\}?\)?\s*!|!\s*\)?\s*!")
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?|-?\.\d+")
 
 
@@ -35,7 +39,7 @@ def final_answer(response: str) -> str | None:
 
 def _within(text: str, *, first: bool) -> str | None:
     """The text itself unless it is prose; of prose the first or last formula, else number."""
-    text = text.strip().rstrip(".").strip()
+    text = text.strip().rstrip(".").strip().removeprefix("**").removesuffix("**").strip()
     if not MATH_MARKS.fullmatch(text) or text.count("$") > 2:
         formulas = [found[1] or found[2] for found in FORMULA.finditer(text)]
         if formulas:
@@ -66,14 +70,24 @@ def normal(text: str) -> str:
     text = text.strip().rstrip(".").strip()
     marked = MATH_MARKS.match(text)
     text = marked[1] if marked and "$" not in marked[1] else text
+    text = UNIT.sub("", text)
     text = SPACING.sub(" ", text).replace("\\%", "%").replace("\\$", "").replace("$", "")
     text = TEXT.sub(r" \1 ", text)
+    text = REPEATING.sub(_repeating, text)
+    text = SCIENTIFIC.sub(r"\1*10^{\2}", text) if SCIENTIFIC.fullmatch(text.strip()) else text
     text = re.sub(r"\\[dt]frac", r"\\frac", text)
     text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|°", "", text)
     assigned = ASSIGNED.fullmatch(text)
     text = " ".join((assigned[1] if assigned and "=" not in assigned[1] else text).split())
     text = re.sub(r"(?<=\d)\s*\{,\}\s*(?=\d{3})", ",", text)
     return text.replace(",", "") if THOUSANDS.fullmatch(text) else text
+
+
+def _repeating(found: re.Match[str]) -> str:
+    """0.1 with 6 overlined is 16 - 1 over 90."""
+    whole, fixed, again = found.groups()
+    top = int(whole + fixed + again) - int(whole + fixed or "0")
+    return f"\\frac{{{top}}}{{{'9' * len(again) + '0' * len(fixed)}}}"
 
 
 def choice(text: str) -> str | None:
@@ -103,6 +117,8 @@ def same_word(expected: str, given: str) -> bool | None:
     return False if words else None
 
 
-def balanced(text: str) -> bool:
-    """Whether every brace closes."""
-    return text.count("{") == text.count("}")
+def unreadable(text: str) -> str:
+    """Why a text is not worth parsing, or ""."""
+    if text.count("{") != text.count("}"):
+        return "unbalanced braces"
+    return "a number too large to evaluate" if HUGE.search(text) else ""

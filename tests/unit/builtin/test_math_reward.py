@@ -51,6 +51,19 @@ EQUAL = [
     (r"\boxed{5\text{ cm}}", "5"),
     ("5 square meters", "5"),
     (r"\boxed{90^\circ}", "90"),
+    (r"\boxed{5\text{ cm}^2}", "5"),
+    (r"\boxed{0.\overline{3}}", r"\frac13"),
+    (r"\boxed{0.1\overline{6}}", "1/6"),
+    ("1e3", "1000"),
+    (r"\boxed{1\frac{1}{2}}", "1.5"),
+    (r"\boxed{(-\infty, 2) \cup (3, \infty)}", r"(-\infty,2)\cup(3,\infty)"),
+    (r"\boxed{x \in [1,2]}", "[1,2]"),
+    (r"\boxed{\$18.90}", "18.9"),
+    ("**Answer: 42**", "42"),
+    ("The answer is **7**.", "7"),
+    ("A is wrong, so the answer is B", "B"),
+    ("I get\n\n\\[ x = \\frac{3}{4} \\]", "0.75"),
+    ("She pays $1,234.50", "1234.5"),
     (r"\boxed{2\sqrt{3}}", r"\sqrt{12}"),
     (r"\boxed{3, 1, 2}", "1, 2, 3"),
     ("x = 1 or x = 2", "2, 1"),
@@ -92,9 +105,11 @@ def test_a_different_answer_is_a_valid_zero(math_reward: Reward, response: str, 
     assert (result.value, result.verdict) == (0.0, "ok")
 
 
-@pytest.mark.parametrize(
-    "response", ["", "   ", r"\boxed{\frac{1}{2}", r"\boxed{}", "I do not know it at all"]
-)
+JUNK = ["", "   ", r"\boxed{\frac{1}{2}", r"\boxed{}", "I do not know it at all"]
+TOO_LARGE = [r"\boxed{10^{10^{10}}}", r"\boxed{2^{9999999}}", r"\boxed{99999!}"]
+
+
+@pytest.mark.parametrize("response", JUNK + TOO_LARGE)
 def test_a_response_without_a_readable_answer_is_unparsable(math_reward: Reward, response: str) -> None:
     result = judge(math_reward, response, "1/2")
     assert (result.value, result.verdict) == (0.0, "unparsable")
