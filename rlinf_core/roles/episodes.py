@@ -51,7 +51,7 @@ class Wave:
                 "actions": sample.actions.numpy()[:count],
                 "logprobs": executed_logprobs(sample, transition.executed_NC)[:count],
                 "executed": executed_EC,
-                "rewards": (transition.rewards_NC[:count] * executed_EC).sum(1, dtype=np.float32),
+                "rewards": np.where(executed_EC, transition.rewards_NC[:count], 0.0).sum(1, dtype=np.float32),
                 **{f"shown/{name}": array[:count] for name, array in shown.items()},
             }
         )
