@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rlinf_core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FSDPConfig:
+    """How parameters lie on the ranks and in which precision they are used."""
+
+    precision: Literal["fp32", "bf16"] = "fp32"  # of forward and backward; parameters keep their own
+    sharding: Literal["auto", "full", "none"] = "auto"  # auto = full from 64M parameters on
+    gradient_checkpointing: bool = False  # recompute each block in backward: less memory, more time
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("precision", self.precision, ("fp32", "bf16")),
+            ("sharding", self.sharding, ("auto", "full", "none")),
+        ):
+            if value not in allowed:
+                raise ConfigError(f"backend.{name} (fsdp): {value!r} is not one of {', '.join(allowed)}")
 
 
 @dataclass(frozen=True)

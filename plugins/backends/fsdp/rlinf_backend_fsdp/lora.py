@@ -1,0 +1,55 @@
+"""Low-rank adapters (Hu et al. 2021) by peft, the same for trainer and rollout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import nn
+
+from rlinf_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlinf_core.api import LoRAConfig
+
+ALL_LINEAR = "all-linear"
+
+
+def apply_lora(module: nn.Module, lora: LoRAConfig, seed: int = 0) -> nn.Module:
+    """`module` with adapters, initialised from `seed` alone; only they require gradients.
+
+    Raises `ConfigError` if no module has a name in `lora.target_modules`.
+    """
+    import peft
+
+    config = peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=_targets(module, lora.target_modules),
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return cast(nn.Module, peft.get_peft_model(module, config))
+
+
+def _targets(module: nn.Module, wanted: tuple[str, ...]) -> list[str]:
+    """Full names of the linear modules that get adapters; never the output head."""
+    head = module.get_output_embeddings() if hasattr(module, "get_output_embeddings") else None
+    linear = [
+        name for name, part in module.named_modules() if isinstance(part, nn.Linear) and part is not head
+    ]
+    if ALL_LINEAR in wanted:
+        return linear
+    missing = [want for want in wanted if not any(_is(name, want) for name in linear)]
+    if missing or not wanted:
+        known = sorted({name.rsplit(".", 1)[-1] for name in linear})
+        raise ConfigError(
+            f"lora.target_modules (fsdp): no linear module is named {', '.join(missing) or '(none given)'}; "
+            f"there are {', '.join(known)}, or use {ALL_LINEAR!r}"
+        )
+    return [name for name in linear if any(_is(name, want) for want in wanted)]
+
+
+def _is(name: str, wanted: str) -> bool:
+    return name == wanted or name.endswith(f".{wanted}")
