@@ -205,3 +205,27 @@ def test_weights_are_taken_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ModelError, match="sent no weight 'weight'"):
         made.load_weights([WeightBucket(8, {})])
     assert made.version == 7
+
+
+def test_discrete_actions_get_a_chunk_axis_for_the_simulator_and_none_in_the_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = worker(monkeypatch, num_envs=2)
+    made.simulator.action_space = Space(n=2)
+    taken: list[Any] = []
+
+    def act(module: Any, observations: Any, seeds: Sequence[int], greedy: bool = False) -> ActionSample:
+        return ActionSample(torch.ones(len(seeds), dtype=torch.int64), torch.full((len(seeds),), -0.5))
+
+    def step(actions: Any) -> Transition:
+        taken.append(actions)
+        return Line.step(made.simulator, actions[..., None])  # type: ignore[arg-type]
+
+    monkeypatch.setattr(made.model, "act", act)
+    monkeypatch.setattr(made.simulator, "step", step)
+    long, short = episodes(made, 0, 1)
+    assert [actions.tolist() for actions in taken] == [[[1], [1]]] * 3
+    assert long.actions.tolist() == [1, 1, 1]
+    assert short.actions.tolist() == [1, 1]
+    assert short.executed is None
+    assert short.logprobs.tolist() == [-0.5, -0.5]
