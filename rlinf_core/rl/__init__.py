@@ -1,0 +1,1 @@
+"""Numerics of reinforcement learning: pure functions on tensors, in float32, with masks."""
