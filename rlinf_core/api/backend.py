@@ -110,6 +110,10 @@ class Trainer(ABC):
         """Restore what `save` wrote; the number of ranks may differ. Raises `CheckpointError`."""
 
     @abstractmethod
+    def export(self, path: Path) -> None:
+        """Write the policy in the model's own format, by `Model.export`; every rank takes part."""
+
+    @abstractmethod
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """Start with a fresh optimizer and schedule, weights and version kept."""
 
