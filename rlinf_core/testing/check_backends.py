@@ -20,7 +20,7 @@ from rlinf_core.api import (
     TrainerContext,
     Want,
 )
-from rlinf_core.testing.fakes import TinyTextModel, text_samples
+from rlinf_core.testing.fakes import EXPORTED, TinyTextModel, text_samples
 from rlinf_core.testing.subject import CheckSkipped, Subject, expect
 
 OPTIMIZER = OptimizerConfig(lr=1e-2)
@@ -139,6 +139,19 @@ def check_backends_reference(subject: Subject) -> None:
             not torch.allclose(before, trainer.outputs(inputs, LOGPROBS).logprobs_BT),
             "training changed nothing",
         )
+
+
+def check_backends_export(subject: Subject) -> None:
+    """`export` writes the current weights by the model's `export`."""
+    with tempfile.TemporaryDirectory() as folder, _trainer(subject) as trainer:
+        _train(trainer, [ALL])
+        trainer.export(Path(folder) / "export")
+        written = torch.load(Path(folder) / "export" / EXPORTED, weights_only=True)
+        for name, value in _weights(trainer).items():
+            expect(
+                name in written and torch.equal(written[name], value),
+                f"the exported weight {name} is not the trainer's; give Model.export the full current weights",
+            )
 
 
 def check_backends_all_sum(subject: Subject) -> None:

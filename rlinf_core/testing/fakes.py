@@ -24,6 +24,7 @@ PAD, BOS, EOS = 0, 1, 2
 LETTERS = "abcde"
 VOCABULARY = 3 + len(LETTERS)
 CONTEXT = 64
+EXPORTED = "weights.pt"  # in the folder given to `export`
 
 
 class LetterProcessor(TextProcessor):
@@ -131,7 +132,7 @@ class TinyTextModel(Model):
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """One file of tensors."""
         path.mkdir(parents=True, exist_ok=True)
-        torch.save(dict(state), path / "weights.pt")
+        torch.save(dict(state), path / EXPORTED)
 
 
 class RecurrentDecoder(Decoder):

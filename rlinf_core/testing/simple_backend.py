@@ -134,6 +134,10 @@ class SimpleTrainer(Trainer):
         self._steps, self.version = state["steps"], state["version"]
         torch.random.set_rng_state(state["random"])
 
+    def export(self, path: Path) -> None:
+        """The full weights, as the model writes them."""
+        self.model.export(iter(self.module.state_dict().items()), path)
+
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """A fresh optimizer and schedule."""
         self.config = optimizer
