@@ -63,9 +63,10 @@ def load_module(source: Source, config: HFLMConfig) -> nn.Module:
     options: dict[str, Any] = {"dtype": getattr(torch, config.dtype), **source.options}
     if config.attn_implementation:
         options["attn_implementation"] = config.attn_implementation
-    module = _load(AutoModelForCausalLM, source, config, "weights", options)
-    if source.gguf:  # the weights are dequantised, and saving must not claim otherwise
-        module.config.__dict__.pop("quantization_config", None)
+    module: nn.Module = _load(AutoModelForCausalLM, source, config, "weights", options)
+    quantizer: Any = getattr(module, "hf_quantizer", None)
+    if source.gguf and quantizer is not None:  # weights were dequantised; saving must not claim otherwise
+        quantizer.remove_quantization_config(module)
     return module
 
 

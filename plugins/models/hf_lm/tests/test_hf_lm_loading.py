@@ -67,7 +67,7 @@ def test_the_quickstart_model_has_134_208_parameters() -> None:
 
 def test_the_processor_of_a_preset_imports_no_transformers() -> None:
     code = (
-        "import sys; from rlinf_model_hf_lm.model import HFLM; from rlinf_model_hf_lm.config import HFLMConfig;"
+        "import sys; from rlinf_model_hf_lm.model import HFLM, HFLMConfig;"
         "processor = HFLM(HFLMConfig(preset='char-llama')).processor();"
         "print(processor.encode_prompt('1+2='), 'transformers' in sys.modules)"
     )
