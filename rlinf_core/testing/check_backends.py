@@ -150,7 +150,7 @@ def check_backends_export(subject: Subject) -> None:
         for name, value in _weights(trainer).items():
             expect(
                 name in written and torch.equal(written[name], value),
-                f"the exported weight {name} is not the trainer's; give Model.export the full current weights",
+                f"the exported weight {name} is not the trainer's; give Model.export full current ones",
             )
 
 
