@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from rlinf_backend_fsdp.config import HFRolloutConfig
+from rlinf_backend_fsdp.lora import apply_lora
 from rlinf_backend_fsdp.rollout import HFRollout
 from torch import nn
 
@@ -194,5 +195,32 @@ def test_misuse_is_explained() -> None:
     with pytest.raises(ModelError, match="generate before load_weights"):
         next(engine.generate(requests(model), Sampling()))
     engine.load_weights([WeightBucket(1, weights)])
-    with pytest.raises(ModelError, match=r"has 4 tokens and .*max_new_tokens is 253; together 257, .* is 256"):
+    with pytest.raises(
+        ModelError, match=r"has 4 tokens and .*max_new_tokens is 253; together 257, .* is 256"
+    ):
         next(engine.generate(requests(model), Sampling(max_new_tokens=253)))
+
+
+def test_adapters_reach_the_rollout_and_never_the_base_weights() -> None:
+    model, lora = hf_lm(preset="tiny-qwen2"), LoRAConfig(rank=4)
+    trained = apply_lora(model.module(0), lora, 0)
+    engine = HFRollout(HFRolloutConfig(), model, lora)
+    before = {name: tensor.clone() for name, tensor in trained.state_dict().items() if "lora_" not in name}
+    sampling, texts = Sampling(max_new_tokens=10, temperature=0.7), set()
+    engine.load_weights([WeightBucket(0, dict(trained.named_parameters()))])
+    torch.manual_seed(0)
+    for version in range(1, 6):
+        adapters = {n: p for n, p in trained.named_parameters() if p.requires_grad}
+        with torch.no_grad():
+            for parameter in adapters.values():
+                parameter.add_(0.03 * torch.randn_like(parameter))
+        engine.load_weights([WeightBucket(version, adapters)])
+        rows = list(collect(engine.generate(requests(model), sampling)).values())
+        outputs = model.policy_outputs(trained, model.collate(rows), frozenset({"logprobs"}), sampling)
+        for row, logprobs_T in zip(rows, outputs.logprobs_BT.detach(), strict=True):
+            np.testing.assert_allclose(logprobs_T[: len(row.logprobs)].numpy(), row.logprobs, atol=1e-4)
+        assert {row.weight_version for row in rows} == {version}
+        texts.add(tuple(row.text for row in rows))
+    assert len(texts) == 5
+    for state in (trained.state_dict(), engine._own_module().state_dict()):
+        assert all(torch.equal(state[name], tensor) for name, tensor in before.items())

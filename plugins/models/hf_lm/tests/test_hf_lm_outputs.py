@@ -183,3 +183,28 @@ def test_values_and_foreign_rows_are_refused() -> None:
         model.collate([])
     with pytest.raises(ModelError, match="width 2 is less than the longest response, 8"):
         model.collate(rows(), width=2)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_adapters_and_bfloat16_autocast_are_followed(packed: bool) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model = HFLM(HFLMConfig(preset="tiny-qwen3", packed_forward=packed))
+    module = get_peft_model(model.module(1), LoraConfig(r=4, target_modules="all-linear"))
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.2)
+    batch = rows()
+    outputs = model.policy_outputs(module, model.collate(batch), BOTH)
+    for index, row in enumerate(batch):
+        logprobs_T, _ = by_hand(module, row)
+        computed = outputs.logprobs_BT[index, : len(row.response_ids)].double()
+        torch.testing.assert_close(computed, logprobs_T, rtol=0, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = model.policy_outputs(module, model.collate(batch), BOTH)
+    assert low.logprobs_BT.dtype == torch.float32
+    grads = gradients(module, total(low, torch.ones_like(low.logprobs_BT)))
+    assert len(grads) == 2 * 7 * 4
+    assert all(bool(grad.isfinite().all()) for grad in grads)
+    torch.testing.assert_close(low.logprobs_BT, outputs.logprobs_BT, rtol=0, atol=0.1)
