@@ -1,0 +1,33 @@
+"""The `fsdp` training backend: builds one rank of a trained policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlinf_backend_fsdp.trainer import FSDPTrainer
+from rlinf_core.api import LoRAConfig, Model, OptimizerConfig, TrainBackend, TrainerContext
+from rlinf_core.types import Sampling
+
+if TYPE_CHECKING:
+    from rlinf_backend_fsdp.config import FSDPConfig
+
+
+class FSDPBackend(TrainBackend):
+    """PyTorch training on any number of ranks, sharded or replicated."""
+
+    config: FSDPConfig
+
+    def build(
+        self,
+        model: Model,
+        optimizer: OptimizerConfig,
+        lora: LoRAConfig,
+        context: TrainerContext,
+        *,
+        sampling: Sampling | None = None,
+        keep_reference: bool = False,
+    ) -> FSDPTrainer:
+        """Join the other ranks and build. Raises `ConfigError`."""
+        return FSDPTrainer(
+            self.config, model, optimizer, lora, context, sampling=sampling, keep_reference=keep_reference
+        )

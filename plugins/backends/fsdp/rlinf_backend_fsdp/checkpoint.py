@@ -1,0 +1,43 @@
+"""Checkpoints by `torch.distributed.checkpoint`: tensors only, read by any number of ranks."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+
+from rlinf_backend_fsdp.world import World
+from rlinf_core.errors import CheckpointError
+
+
+def write(state: dict[str, Tensor], path: Path, world: World) -> None:
+    """Every rank takes part; what all ranks have is written once."""
+    path.mkdir(parents=True, exist_ok=True)
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(path), no_dist=world.size == 1)
+
+
+def keys(path: Path) -> set[str]:
+    """The names in a checkpoint. Raises `CheckpointError`."""
+    try:
+        return set(dcp.FileSystemReader(path).read_metadata().state_dict_metadata)
+    except (OSError, EOFError, pickle.UnpicklingError, AttributeError) as err:
+        raise CheckpointError(
+            f"backend fsdp: no readable checkpoint in {path} ({type(err).__name__}: {err}); name another one"
+        ) from err
+
+
+def read(state: dict[str, Tensor], path: Path, world: World) -> None:
+    """Fill the tensors in place. Raises `CheckpointError`."""
+    missing = sorted(set(state) - keys(path))
+    if missing:
+        raise CheckpointError(
+            f"backend fsdp: the checkpoint {path} lacks {len(missing)} tensors, such as {missing[0]!r}; it "
+            "was made with another model or other lora settings"
+        )
+    try:
+        dcp.load(state, storage_reader=dcp.FileSystemReader(path), no_dist=world.size == 1)
+    except (OSError, ValueError, RuntimeError, CheckpointException) as err:
+        raise CheckpointError(f"backend fsdp: cannot load the checkpoint {path}: {err}") from err

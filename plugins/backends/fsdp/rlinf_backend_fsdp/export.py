@@ -1,0 +1,41 @@
+"""Writes the trained policy in the model's own format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from rlinf_backend_fsdp.lora import apply_lora
+
+if TYPE_CHECKING:
+    from rlinf_backend_fsdp.trainer import FSDPTrainer
+
+
+def export_policy(trainer: FSDPTrainer, path: Path) -> None:
+    """Gather tensor by tensor on every rank; rank 0 writes."""
+    state = _full_state(trainer.policy.inner)
+    if trainer.world.rank != 0:
+        for _ in state:
+            continue
+    elif trainer.lora.rank:
+        _export_adapters(trainer, state, path)
+    else:
+        trainer.model.export(state, path)
+    trainer.all_sum([0.0])
+
+
+def _full_state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, tensor in module.state_dict().items():
+        yield name, tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _export_adapters(trainer: FSDPTrainer, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
+    """Merge in a module of its own: the trained one is never touched."""
+    adapted: Any = apply_lora(trainer.model.module(trainer.seed), trainer.lora, trainer.seed)  # Any: peft
+    adapted.load_state_dict(dict(state))
+    adapted.save_pretrained(path / "adapter")
+    trainer.model.export(iter(adapted.merge_and_unload().state_dict().items()), path)

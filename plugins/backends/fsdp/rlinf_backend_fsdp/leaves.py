@@ -1,0 +1,110 @@
+"""The tensors that the optimizer updates: plain, local to this rank, and as few as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from rlinf_backend_fsdp.world import World
+
+
+@dataclass
+class Slot:
+    """Where a named parameter lies: elements from `start` on of leaf `leaf`."""
+
+    name: str
+    parameter: nn.Parameter
+    leaf: int
+    start: int
+
+
+class Leaves:
+    """Replicated parameters are joined into one flat leaf a dtype, with one flat gradient that each
+    parameter's gradient is a view of: reduction, norm and update are one call each. Of sharded parameters
+    the leaves are this rank's shards."""
+
+    def __init__(self, named: Iterator[tuple[str, nn.Parameter]], world: World) -> None:
+        trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        self.world = world
+        self.sharded = any(isinstance(parameter, DTensor) for _, parameter in trained)
+        self.leaves: list[Tensor] = []
+        self.slots: list[Slot] = []
+        if self.sharded:
+            for name, parameter in trained:
+                self.slots.append(Slot(name, parameter, len(self.leaves), 0))
+                self.leaves.append(_local(parameter.detach()).requires_grad_())
+        else:
+            for dtype in dict.fromkeys(parameter.dtype for _, parameter in trained):
+                self._join([(n, p) for n, p in trained if p.dtype == dtype])
+
+    def collect(self) -> list[Tensor]:
+        """The gradients of the leaves, summed over ranks; they stay those of the leaves until `clear`."""
+        if self.sharded:
+            for slot in self.slots:
+                grad, leaf = slot.parameter.grad, self.leaves[slot.leaf]
+                leaf.grad = torch.zeros_like(leaf) if grad is None else _local(grad).to(leaf.dtype)
+            return [leaf.grad for leaf in self.leaves if leaf.grad is not None]
+        return [self.world.sum_(gradient) for gradient in self._gradients()]
+
+    def square_norm(self, gradients: list[Tensor]) -> Tensor:
+        """The squared norm over all ranks, float64."""
+        norms = torch.stack(torch._foreach_norm(gradients)) if gradients else torch.zeros(1)
+        squared = norms.double().square().sum()
+        return self.world.sum_(squared) if self.sharded else squared
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        if self.sharded:
+            for slot in self.slots:
+                slot.parameter.grad = None
+                self.leaves[slot.leaf].grad = None
+        else:
+            torch._foreach_zero_(self._gradients())
+
+    def by_name(self, tensors: list[Tensor]) -> dict[str, Tensor]:
+        """Views of leaf-shaped tensors under parameter names, distributed as the parameters are."""
+        found: dict[str, Tensor] = {}
+        for slot in self.slots:
+            tensor, parameter = tensors[slot.leaf], slot.parameter
+            if isinstance(parameter, DTensor):
+                found[slot.name] = DTensor.from_local(
+                    tensor,
+                    parameter.device_mesh,
+                    parameter.placements,
+                    run_check=False,
+                    shape=parameter.shape,
+                    stride=parameter.stride(),
+                )
+            else:
+                found[slot.name] = _view(tensor, slot.start, parameter)
+        return found
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        """The trained parameters by name."""
+        return {slot.name: slot.parameter.detach() for slot in self.slots}
+
+    def _gradients(self) -> list[Tensor]:
+        return [leaf.grad for leaf in self.leaves if leaf.grad is not None]
+
+    def _join(self, named: list[tuple[str, nn.Parameter]]) -> None:
+        flat = torch.cat([parameter.detach().flatten() for _, parameter in named]).requires_grad_()
+        flat.grad = torch.zeros_like(flat)
+        start = 0
+        for name, parameter in named:
+            self.slots.append(Slot(name, parameter, len(self.leaves), start))
+            parameter.data = _view(flat.detach(), start, parameter)
+            parameter.grad = _view(flat.grad, start, parameter)
+            start += parameter.numel()
+        self.leaves.append(flat)
+
+
+def _view(flat: Tensor, start: int, like: Tensor) -> Tensor:
+    return flat[start : start + like.numel()].view(like.shape)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,84 @@
+"""AdamW with its learning-rate schedule over the leaves (Loshchilov and Hutter 2019)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from rlinf_backend_fsdp.leaves import Leaves
+from rlinf_core.api import OptimizerConfig, StepStats
+
+
+class Optimizer:
+    """One optimizer and schedule; made anew by `reset_optimizer`."""
+
+    def __init__(self, config: OptimizerConfig, total_steps: int, leaves: Leaves) -> None:
+        self.config = config
+        self.total_steps = total_steps
+        self.leaves = leaves
+        self.steps_taken = 0
+        self.skipped_steps = 0
+        self.adamw = torch.optim.AdamW(
+            leaves.leaves,
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        for leaf in leaves.leaves:
+            self.adamw.state[leaf] = {
+                "step": torch.zeros((), device=leaf.device),
+                "exp_avg": torch.zeros_like(leaf, requires_grad=False),
+                "exp_avg_sq": torch.zeros_like(leaf, requires_grad=False),
+            }
+
+    def step(self, denominator: float) -> StepStats:
+        """Sum, divide, clip, update, forget the gradient. One that is not finite is not applied; the
+        schedule goes on."""
+        denominator = denominator or 1.0  # no row counted, so there is no gradient either
+        gradients = self.leaves.collect()
+        norm = math.sqrt(float(self.leaves.square_norm(gradients))) / abs(denominator)
+        lr = self.config.lr * schedule(self.config, self.steps_taken, self.total_steps)
+        finite = math.isfinite(norm)
+        if finite and gradients:
+            clip = self.config.grad_clip
+            factor = clip / norm if clip and norm > clip else 1.0
+            torch._foreach_mul_(gradients, factor / denominator)
+            self.adamw.param_groups[0]["lr"] = lr
+            self.adamw.step()
+        self.leaves.clear()
+        self.steps_taken += 1
+        self.skipped_steps += not finite
+        return StepStats(norm, lr, skipped=not finite)
+
+    def state(self) -> dict[str, Tensor]:
+        """The state tensors themselves, by a name that holds for any number of ranks."""
+        moments = {
+            f"{kind}.{name}": tensor
+            for kind in ("exp_avg", "exp_avg_sq")
+            for name, tensor in self.leaves.by_name(self._each(kind)).items()
+        }
+        return {**moments, "step": self._each("step")[0]} if moments else {}
+
+    def after_load(self, steps_taken: int, total_steps: int, skipped_steps: int) -> None:
+        """Take up the counters; every leaf has taken the same number of updates as the first."""
+        self.steps_taken, self.total_steps, self.skipped_steps = steps_taken, total_steps, skipped_steps
+        for step in self._each("step")[1:]:
+            step.copy_(self._each("step")[0])
+
+    def _each(self, kind: str) -> list[Tensor]:
+        return [self.adamw.state[leaf][kind] for leaf in self.leaves.leaves]
+
+
+def schedule(config: OptimizerConfig, step: int, total: int) -> float:
+    """The factor on the learning rate: linear warm-up, then down to `min_lr_ratio` at step `total`."""
+    if step < config.warmup_steps:
+        return (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return 1.0
+    done = min(1.0, (step - config.warmup_steps) / max(1, total - config.warmup_steps))
+    left = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return config.min_lr_ratio + (1.0 - config.min_lr_ratio) * left

@@ -1,0 +1,209 @@
+"""One rank of a policy that trains with PyTorch. Axes: B rows, T decision steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from rlinf_backend_fsdp import checkpoint
+from rlinf_backend_fsdp.export import export_policy
+from rlinf_backend_fsdp.leaves import Leaves
+from rlinf_backend_fsdp.optimizer import Optimizer
+from rlinf_backend_fsdp.policy import (
+    PolicyModule,
+    adapter_dropouts,
+    build_policy,
+    frozen_copy,
+    shard,
+    wants_sharding,
+)
+from rlinf_backend_fsdp.world import join_world
+from rlinf_core.api import (
+    LoRAConfig,
+    LossFunction,
+    MetricSums,
+    Model,
+    OptimizerConfig,
+    PolicyOutputs,
+    StepStats,
+    TrainBatch,
+    Trainer,
+    TrainerContext,
+    Want,
+    WeightBucket,
+)
+from rlinf_core.errors import ConfigError
+from rlinf_core.types import Sampling
+
+if TYPE_CHECKING:
+    from rlinf_backend_fsdp.config import FSDPConfig
+
+BUCKET_BYTES = 64 << 20
+
+
+class FSDPTrainer(Trainer):
+    """Parameters are replicated with one gradient reduction a step, or sharded with FSDP2."""
+
+    def __init__(
+        self,
+        config: FSDPConfig,
+        model: Model,
+        optimizer: OptimizerConfig,
+        lora: LoRAConfig,
+        context: TrainerContext,
+        *,
+        sampling: Sampling | None = None,
+        keep_reference: bool = False,
+    ) -> None:
+        self.model, self.lora, self.seed = model, lora, context.seed
+        policy = build_policy(model, lora, sampling, config, context.seed)
+        reference = frozen_copy(policy, model, context.seed) if keep_reference and not lora.rank else None
+        if not any(parameter.requires_grad for parameter in policy.parameters()):
+            raise ConfigError("backend fsdp: the model has no parameter that requires a gradient")
+        self.world = join_world(context)
+        sharded = wants_sharding(policy, config, self.world)
+        self.policy = self._placed(policy, config, sharded)
+        self.reference = None if reference is None else self._placed(reference, config, sharded)
+        self.sharded = sharded
+        self._dropouts = adapter_dropouts(policy) if lora.dropout else []
+        self._leaves = Leaves(self.policy.named(), self.world)
+        self.optimizer = Optimizer(optimizer, context.total_steps, self._leaves)
+
+    def outputs(
+        self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
+    ) -> PolicyOutputs:
+        """Outputs without gradient. Raises `ConfigError` for a reference that was not kept."""
+        policy, initial = self.policy, nullcontext()
+        if reference and self.lora.rank:
+            initial = self.policy.inner.disable_adapter()  # type: ignore[operator]  # peft is not typed
+        elif reference:
+            if self.reference is None:
+                raise ConfigError("backend fsdp: no reference is kept; build it with keep_reference=True")
+            policy = self.reference
+        with torch.no_grad(), initial:
+            return policy.policy(self._moved(inputs), want)
+
+    def accumulate(self, batch: TrainBatch, loss: LossFunction) -> MetricSums:
+        """Add the gradient of one micro-batch's summed loss."""
+        empty = not bool(batch.mask_BT.any())
+        if empty and not self.sharded:
+            return {}
+        batch = self._moved_batch(batch)
+        want: set[Want] = {"logprobs", "entropy"}
+        if batch.returns_BT is not None or batch.values_BT is not None:
+            want.add("values")
+        for part in self._dropouts:
+            part.train()
+        outputs = self.policy.policy(batch.inputs, frozenset(want))
+        if empty:
+            torch.where(batch.mask_BT, outputs.logprobs_BT, 0.0).sum().backward()
+            metrics: MetricSums = {}
+        else:
+            terms = loss(outputs, batch)
+            terms.total.backward()
+            metrics = {name: (float(total), float(count)) for name, (total, count) in terms.metrics.items()}
+        for part in self._dropouts:
+            part.eval()
+        return metrics
+
+    def step(self, denominator: float) -> StepStats:
+        """One optimizer step with the gradient of the mean."""
+        stats = self.optimizer.step(denominator)
+        self.version += 1
+        return stats
+
+    def all_sum(self, values: list[float]) -> list[float]:
+        """Element-wise sum over ranks."""
+        if self.world.size == 1:
+            return list(values)
+        summed: list[float] = self.world.sum_(
+            torch.tensor(values, dtype=torch.float64, device=self.world.device)
+        ).tolist()
+        return summed
+
+    def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
+        """Parameters in buckets of some 64 MB: themselves where they are whole, else gathered."""
+        bucket, size = WeightBucket(self.version), 0
+        for name, parameter in self.policy.named():
+            if trainable_only and not parameter.requires_grad:
+                continue
+            if size >= BUCKET_BYTES:
+                yield bucket
+                bucket, size = WeightBucket(self.version), 0
+            bucket.tensors[name] = (
+                parameter.detach().full_tensor() if isinstance(parameter, DTensor) else parameter
+            )
+            size += parameter.numel() * parameter.element_size()
+        bucket.last = True
+        yield bucket
+
+    def save(self, path: Path) -> None:
+        """Trained parameters, optimizer, counters and this rank's random state. What is not trained, and
+        the reference, come from the model and the seed."""
+        numbers = (
+            self.version,
+            self.optimizer.steps_taken,
+            self.optimizer.total_steps,
+            self.optimizer.skipped_steps,
+        )
+        state = {**self._state(), "numbers": torch.tensor(numbers), self._random: torch.get_rng_state()}
+        checkpoint.write(state, path, self.world)
+
+    def load(self, path: Path) -> None:
+        """Restore what `save` wrote. A rank that did not exist then keeps its random state."""
+        state = {**self._state(), "numbers": torch.zeros(4, dtype=torch.int64)}
+        if self._random in checkpoint.keys(path):
+            state[self._random] = torch.get_rng_state()
+        checkpoint.read(state, path, self.world)
+        version, *counters = state["numbers"].tolist()
+        self.version = version
+        self.optimizer.after_load(*counters)
+        if self._random in state:
+            torch.set_rng_state(state[self._random])
+
+    def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
+        """A fresh optimizer and schedule; gradients not yet applied are forgotten."""
+        self._leaves.clear()
+        self.optimizer = Optimizer(optimizer, total_steps, self._leaves)
+
+    def export(self, path: Path) -> None:
+        """Rank 0 writes the model's own format, adapters merged; adapters alone go to `path/adapter`."""
+        export_policy(self, path)
+
+    def close(self) -> None:
+        """Leave the process group."""
+        self.world.close()
+
+    @property
+    def _random(self) -> str:
+        return f"random.{self.world.rank}"
+
+    def _state(self) -> dict[str, Tensor]:
+        parameters = {f"model.{name}": tensor for name, tensor in self._leaves.parameters().items()}
+        moments = {f"optimizer.{name}": tensor for name, tensor in self.optimizer.state().items()}
+        return {**parameters, **moments}
+
+    def _placed(self, policy: PolicyModule, config: FSDPConfig, sharded: bool) -> PolicyModule:
+        policy.to(self.world.device)
+        if sharded:
+            shard(policy, self.model, config, self.world)
+        return policy
+
+    def _moved(self, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if self.world.device.type == "cpu":
+            return inputs
+        return {name: value.to(self.world.device) for name, value in inputs.items()}
+
+    def _moved_batch(self, batch: TrainBatch) -> TrainBatch:
+        if self.world.device.type == "cpu":
+            return batch
+        columns = {item.name: getattr(batch, item.name) for item in fields(batch) if item.name != "inputs"}
+        moved = {name: column.to(self.world.device) for name, column in columns.items() if column is not None}
+        return replace(batch, inputs=self._moved(batch.inputs), **moved)
