@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch.distributed.checkpoint as dcp
@@ -16,7 +19,8 @@ from rlinf_core.errors import CheckpointError
 def write(state: dict[str, Tensor], path: Path, world: World) -> None:
     """Every rank takes part; what all ranks have is written once."""
     path.mkdir(parents=True, exist_ok=True)
-    dcp.save(state, storage_writer=dcp.FileSystemWriter(path), no_dist=world.size == 1)
+    with _one_process_is_fine():
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(path), no_dist=world.size == 1)
 
 
 def keys(path: Path) -> set[str]:
@@ -38,6 +42,14 @@ def read(state: dict[str, Tensor], path: Path, world: World) -> None:
             "was made with another model or other lora settings"
         )
     try:
-        dcp.load(state, storage_reader=dcp.FileSystemReader(path), no_dist=world.size == 1)
+        with _one_process_is_fine():
+            dcp.load(state, storage_reader=dcp.FileSystemReader(path), no_dist=world.size == 1)
     except (OSError, ValueError, RuntimeError, CheckpointException) as err:
         raise CheckpointError(f"backend fsdp: cannot load the checkpoint {path}: {err}") from err
+
+
+@contextmanager
+def _one_process_is_fine() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield

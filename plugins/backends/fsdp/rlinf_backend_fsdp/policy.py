@@ -34,11 +34,12 @@ class PolicyModule(nn.Module):
         self._bf16 = bf16
 
     def forward(self, inputs: Mapping[str, Tensor], want: frozenset[Want]) -> Outputs:
-        """A tuple, because sharding looks for tensors in tuples, not in dataclasses."""
+        """A tuple of copies: sharding hooks onto tensors in tuples, not in dataclasses, and not on views."""
         device = next(iter(inputs.values())).device.type
         with torch.autocast(device, torch.bfloat16, enabled=self._bf16):
             found = self._model.policy_outputs(self.inner, inputs, want, self._sampling)
-        return found.logprobs_BT.float(), _float(found.entropy_BT), _float(found.values_BT)
+        logprobs_BT = found.logprobs_BT.to(torch.float32, copy=True)
+        return logprobs_BT, _float(found.entropy_BT), _float(found.values_BT)
 
     def policy(self, inputs: Mapping[str, Tensor], want: frozenset[Want]) -> PolicyOutputs:
         """The outputs as the interface has them."""
@@ -103,4 +104,4 @@ def adapter_dropouts(policy: PolicyModule) -> list[nn.Module]:
 
 
 def _float(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.float()
+    return None if tensor is None else tensor.to(torch.float32, copy=True)

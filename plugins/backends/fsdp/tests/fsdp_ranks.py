@@ -1,0 +1,175 @@
+"""What one rank does in the tests of several ranks; run as `fsdp_ranks.py FOLDER`. Axes: B rows, T tokens."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rlinf_backend_fsdp.backend import FSDPBackend
+from rlinf_backend_fsdp.config import FSDPConfig
+from rlinf_backend_fsdp.trainer import FSDPTrainer
+from torch import Tensor, nn
+
+from rlinf_core.api import (
+    LoRAConfig,
+    LossTerms,
+    Model,
+    OptimizerConfig,
+    PolicyOutputs,
+    TrainBatch,
+    TrainerContext,
+    Want,
+)
+from rlinf_core.types import Experience, Sampling
+
+ROWS, TOKENS, VOCAB = 7, 9, 16
+OPTIMIZER = OptimizerConfig(
+    lr=1e-2, eps=1e-6, weight_decay=0.1, grad_clip=0.05, schedule="cosine", warmup_steps=2
+)
+NO_LORA, LORA = LoRAConfig(), LoRAConfig(rank=4, alpha=8.0)
+LOGPROBS: frozenset[Want] = frozenset({"logprobs"})
+
+
+class TinyLlama(Model):
+    """A two-layer Llama with tied embeddings that says the log-probabilities of its input."""
+
+    def module(self, seed: int = 0) -> nn.Module:
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        sizes = {"hidden_size": 32, "intermediate_size": 48, "vocab_size": VOCAB, "num_hidden_layers": 2}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return LlamaForCausalLM(
+                LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True)
+            )
+
+    def collate(self, rows: Sequence[Experience], width: int | None = None) -> dict[str, Tensor]:
+        raise ValueError("these tests make their own inputs")
+
+    def policy_outputs(
+        self,
+        module: nn.Module,
+        inputs: Mapping[str, Tensor],
+        want: frozenset[Want],
+        sampling: Sampling | None = None,
+    ) -> PolicyOutputs:
+        ids_BS = inputs["ids"]
+        logprobs_BTV = module(input_ids=ids_BS[:, :-1], use_cache=False).logits.float().log_softmax(-1)
+        return PolicyOutputs(logprobs_BTV.gather(-1, ids_BS[:, 1:, None]).squeeze(-1))
+
+    def blocks(self, module: nn.Module) -> list[nn.Module]:
+        return [part for part in module.modules() if type(part).__name__ == "LlamaDecoderLayer"]
+
+    def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        torch.save({name: tensor.clone() for name, tensor in state}, path / "weights.pt")
+
+
+def build(lora: LoRAConfig = NO_LORA, optimizer: OptimizerConfig = OPTIMIZER, **settings: Any) -> FSDPTrainer:
+    """A trainer of this process; `settings` are those of the backend. Any: their values."""
+    keep = settings.pop("keep_reference", False)
+    context = TrainerContext(
+        rank=int(os.environ.get("RANK", "0")),
+        world_size=int(os.environ.get("WORLD_SIZE", "1")),
+        seed=3,
+        total_steps=10,
+    )
+    return FSDPBackend(FSDPConfig(**settings)).build(
+        TinyLlama(None), optimizer, lora, context, keep_reference=keep
+    )
+
+
+def batch(step: int, rows: Sequence[int]) -> TrainBatch:
+    """Some rows of a step's data; no rows give one whose mask is all False."""
+    generator = torch.Generator().manual_seed(step)
+    ids_BS = torch.randint(VOCAB, (ROWS, TOKENS + 1), generator=generator)
+    advantages_B = torch.randn(ROWS, generator=generator)
+    mask_BT = torch.arange(TOKENS) < torch.arange(3, 3 + ROWS)[:, None]
+    chosen = list(rows) or [0]
+    return TrainBatch(
+        inputs={"ids": ids_BS[chosen]},
+        mask_BT=mask_BT[chosen] & bool(rows),
+        advantages_BT=advantages_B[chosen, None] * mask_BT[chosen],
+        rollout_logprobs_BT=torch.zeros(len(chosen), TOKENS),
+    )
+
+
+def loss(outputs: PolicyOutputs, rows: TrainBatch) -> LossTerms:
+    """Policy gradient, summed."""
+    total = -(outputs.logprobs_BT * rows.advantages_BT)[rows.mask_BT].sum()
+    return LossTerms(total, {"loss": (total.detach(), rows.mask_BT.sum())})
+
+
+def train(trainer: FSDPTrainer, steps: Sequence[int]) -> list[float]:
+    """Steps on this rank's share; returns the gradient norms."""
+    norms = []
+    for step in steps:
+        for rows in SPLITS[100 * trainer.world.size + trainer.world.rank]:
+            trainer.accumulate(batch(step, rows), loss)
+        norms.append(trainer.step(42.0).grad_norm)
+    return norms
+
+
+SPLITS = {  # 100 * world size + rank -> micro-batches; unequal, some empty
+    100: [[0, 1, 2, 3, 4, 5, 6]],
+    200: [[0, 1, 2], [3, 4]],
+    201: [[5, 6], []],
+    300: [[0, 1], [2], [3]],
+    301: [[], [], []],
+    302: [[6, 5], [], [4]],
+}
+
+
+def weights(trainer: FSDPTrainer, **options: bool) -> dict[str, Tensor]:
+    """Copies of the current weights."""
+    return {n: t.detach().clone() for bucket in trainer.weights(**options) for n, t in bucket.tensors.items()}
+
+
+def scenario(lora: bool, sharding: str, folder: Path) -> dict[str, Any]:  # Any: numbers and weights
+    """Three steps, a checkpoint, two more, an export."""
+    trainer = build(LORA if lora else NO_LORA, sharding=sharding, keep_reference=True)
+    before = trainer.outputs(batch(0, range(ROWS)).inputs, LOGPROBS).logprobs_BT
+    norms = train(trainer, range(3))
+    trainer.save(folder / "checkpoint")
+    norms += train(trainer, range(3, 5))
+    found = weights(trainer)
+    trainer.export(folder / "export")
+    reference = trainer.outputs(batch(0, range(ROWS)).inputs, LOGPROBS, reference=True).logprobs_BT
+    trainer.load(folder / "checkpoint")
+    train(trainer, range(3, 5))
+    again = weights(trainer)
+    return {
+        "norms": norms,
+        "weights": found,
+        "resumed": all(torch.equal(found[name], again[name]) for name in found),
+        "reference_gap": float((before - reference).abs().max()),
+        "sum": trainer.all_sum([0.1, float(trainer.world.rank)]),
+        "trainable": len(weights(trainer, trainable_only=True)),
+        "sharded": trainer.sharded,
+    }
+
+
+def main(folder: Path) -> None:
+    """Every scenario, one after the other; rank 0 writes the results."""
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        dist.init_process_group("gloo")
+    results = {}
+    for lora in (False, True):
+        for sharding in ("none", "full"):
+            name = f"{'lora' if lora else 'whole'}-{sharding}"
+            results[name] = scenario(lora, sharding, folder / name)
+    if int(os.environ.get("RANK", "0")) == 0:
+        torch.save(results, folder / "results.pt")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

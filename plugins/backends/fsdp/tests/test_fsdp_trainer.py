@@ -1,0 +1,134 @@
+"""One rank of the fsdp backend: schedules, guards, precision, adapters, and memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rlinf_backend_fsdp.lora import apply_lora
+from rlinf_backend_fsdp.optimizer import schedule
+
+from rlinf_core.api import LoRAConfig, OptimizerConfig
+from rlinf_core.errors import CheckpointError, ConfigError
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fsdp_ranks as support
+
+EVERYTHING = list(range(support.ROWS))
+
+
+def test_the_schedules_have_the_values_computed_by_hand() -> None:
+    cosine = OptimizerConfig(schedule="cosine", warmup_steps=2, min_lr_ratio=0.1)
+    assert [schedule(cosine, step, 10) for step in (0, 1, 2, 6, 10, 12)] == pytest.approx(
+        [0.5, 1.0, 1.0, 0.55, 0.1, 0.1]
+    )
+    linear = OptimizerConfig(schedule="linear")
+    assert [schedule(linear, step, 4) for step in range(6)] == pytest.approx([1, 0.75, 0.5, 0.25, 0, 0])
+    assert schedule(OptimizerConfig(warmup_steps=4), 0, 10) == 0.25
+    assert schedule(OptimizerConfig(), 99, 10) == 1.0
+
+
+@pytest.mark.parametrize("split", [[[0], [1, 2, 3], [], [4, 5, 6]], [[i] for i in EVERYTHING]])
+def test_any_micro_batch_split_gives_the_same_gradient(split: list[list[int]]) -> None:
+    whole, parts = support.build(), support.build()
+    for trainer, rows in ((whole, [EVERYTHING]), (parts, split)):
+        for chosen in rows:
+            trainer.accumulate(support.batch(0, chosen), support.loss)
+    for (name, one), (_, other) in zip(whole.policy.named(), parts.policy.named(), strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert float((one.grad - other.grad).norm() / one.grad.norm()) < 1e-6, name
+
+
+def test_a_step_equals_adamw_of_torch_on_the_mean_loss() -> None:
+    trainer = support.build()
+    plain = support.TinyLlama(None).module(3).eval()
+    adamw = torch.optim.AdamW(plain.parameters(), lr=0.5e-2, eps=1e-6, weight_decay=0.1)
+    rows = support.batch(0, EVERYTHING)
+    outputs = support.TinyLlama(None).policy_outputs(plain, rows.inputs, support.LOGPROBS)
+    (support.loss(outputs, rows).total / 42.0).backward()
+    norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.05)
+    adamw.step()
+    assert support.train(trainer, [0]) == pytest.approx([float(norm)], rel=1e-5)
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(support.weights(trainer)[name], parameter.data, rtol=1e-5, atol=1e-6)
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_and_counted() -> None:
+    trainer = support.build()
+    before = support.weights(trainer)
+    rows = support.batch(0, EVERYTHING)
+    rows.advantages_BT[0, 0] = torch.nan
+    trainer.accumulate(rows, support.loss)
+    stats = trainer.step(42.0)
+    assert stats.skipped
+    assert (trainer.version, trainer.optimizer.skipped_steps) == (1, 1)
+    assert all(torch.equal(before[name], weight) for name, weight in support.weights(trainer).items())
+    assert not trainer.step(1.0).skipped, "the bad gradient is gone"
+
+
+def test_bf16_is_close_to_fp32_and_leaves_parameters_in_float32() -> None:
+    full, half = support.build(), support.build(precision="bf16")
+    norms = [support.train(trainer, range(5)) for trainer in (full, half)]
+    assert norms[0] != norms[1]
+    assert norms[1] == pytest.approx(norms[0], rel=0.1)
+    assert {weight.dtype for weight in support.weights(half).values()} == {torch.float32}
+
+
+def test_gradient_checkpointing_changes_nothing() -> None:
+    plain, recomputed = support.build(), support.build(gradient_checkpointing=True)
+    for trainer in (plain, recomputed):
+        support.train(trainer, range(2))
+    expected = support.weights(plain)
+    for name, weight in support.weights(recomputed).items():
+        torch.testing.assert_close(weight, expected[name], rtol=1e-6, atol=1e-7)
+
+
+def test_the_weights_of_one_rank_are_the_parameters_themselves() -> None:
+    trainer = support.build()
+    parameters = dict(trainer.policy.named())
+    for bucket in trainer.weights():
+        assert all(tensor is parameters[name] for name, tensor in bucket.tensors.items())
+
+
+def test_adapters_depend_on_the_seed_alone_and_spare_the_output_head() -> None:
+    first, again, other = (
+        dict(apply_lora(support.TinyLlama(None).module(3), support.LORA, seed).named_parameters())
+        for seed in (1, 1, 2)
+    )
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight"
+    assert torch.equal(first[name], again[name])
+    assert not torch.equal(first[name], other[name])
+    assert not any("lm_head" in key for key, tensor in first.items() if tensor.requires_grad)
+    with pytest.raises(ConfigError, match=r"lora.target_modules.*q_porj; there are .*q_proj"):
+        apply_lora(support.TinyLlama(None).module(), LoRAConfig(rank=2, target_modules=("q_porj",)))
+
+
+def test_a_missing_or_foreign_checkpoint_names_the_path_and_the_cause(tmp_path: Path) -> None:
+    trainer = support.build()
+    with pytest.raises(CheckpointError, match=r"no readable checkpoint in .*nowhere"):
+        trainer.load(tmp_path / "nowhere")
+    trainer.save(tmp_path / "whole")
+    with pytest.raises(CheckpointError, match=r"whole lacks \d+ tensors"):
+        support.build(support.LORA).load(tmp_path / "whole")
+    (tmp_path / "whole" / ".metadata").write_bytes(b"junk")
+    with pytest.raises(CheckpointError, match="whole"):
+        trainer.load(tmp_path / "whole")
+
+
+def test_a_world_that_nobody_set_up_is_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(ConfigError, match="MASTER_ADDR"):
+        support.build()
+
+
+def test_memory_stays_flat_over_many_steps() -> None:
+    trainer = support.build(optimizer=OptimizerConfig(lr=1e-4))
+    support.train(trainer, range(20))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    support.train(trainer, range(200))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024, "KiB"
