@@ -71,7 +71,8 @@ def test_the_new_algorithm_trains_a_language_model(environment, tmp_path):
     run = tmp_path / "run"
     _run(
         environment / "rlinf", "train", "--algo", "mean_baseline", "--backend", "fsdp", "--output", run,
-        "--steps", "2", "train.prompts_per_step=4", "warm_start.steps=2", "eval.samples=8", "checkpoint.every=0",
+        "--steps", "2", "train.prompts_per_step=4", "warm_start.steps=2", "eval.samples=8",
+        "checkpoint.every=0",
         "--ranks", "1", "--engine", "inline",
     )  # fmt: skip
     _expect_metrics(run)

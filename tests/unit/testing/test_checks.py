@@ -97,7 +97,7 @@ def failed(cls: type, spec_type: type = AlgorithmSpec, **fields: object) -> dict
     """Name -> message of the checks that fail for a class of this module."""
     spec = spec_type(name="faulty", summary="", target=f"{__name__}:{cls.__name__}", **fields)
     made = Subject(spec, NoConfig())
-    object.__setattr__(made, "__dict__", {**made.__dict__, "cls": cls})
+    made.__dict__["cls"] = cls
     return {result.name: result.message for result in run_checks(made) if result.outcome == "failed"}
 
 

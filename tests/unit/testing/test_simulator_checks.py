@@ -1,0 +1,111 @@
+"""The simulator checks find faults planted into the scaffolded simulator."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rlinf_core.plugins import Offer, PluginManager
+from rlinf_core.testing.checks import run_checks
+from rlinf_core.testing.scaffold import scaffold
+from rlinf_core.testing.subject import Subject, subject
+
+
+@pytest.fixture
+def sound(tmp_path, monkeypatch) -> Subject:
+    made = scaffold("simulators", "planted", tmp_path)
+    monkeypatch.syspath_prepend(str(made))
+    offer = Offer("planted", made.name, "0.1.0", lambda: importlib.import_module("rlinf_sim_planted.plugin"))
+    return subject("simulators", "planted", manager=PluginManager(lambda _: [offer]))
+
+
+def shared_seed(base):
+    class SharedSeed(base):
+        def reset(self, seeds):
+            return super().reset([seeds[0]] * len(seeds))
+
+    return SharedSeed
+
+
+def never_truncates(base):
+    class NeverTruncates(base):
+        def __init__(self, config, num_envs, seed):
+            super().__init__(config, num_envs, seed)
+            self.max_episode_steps = 3
+            self._limit = 10**6
+
+        def step(self, actions):
+            self.max_episode_steps, kept = self._limit, self.max_episode_steps
+            outcome = super().step(actions)
+            self.max_episode_steps = kept
+            return outcome
+
+    return NeverTruncates
+
+
+def both_ends(base):
+    class BothEnds(base):
+        def step(self, actions):
+            outcome = super().step(actions)
+            return replace(outcome, terminated_NC=outcome.terminated_NC | outcome.truncated_NC)
+
+    return BothEnds
+
+
+def claims_all_executed(base):
+    class ClaimsAllExecuted(base):
+        def step(self, actions):
+            outcome = super().step(actions)
+            return replace(outcome, executed_NC=np.ones_like(outcome.executed_NC))
+
+    return ClaimsAllExecuted
+
+
+def shows_the_old_episode(base):
+    class ShowsTheOldEpisode(base):
+        def step(self, actions):
+            outcome = super().step(actions)
+            return replace(outcome, observation=outcome.final_observation or outcome.observation)
+
+    return ShowsTheOldEpisode
+
+
+def leaks(base):
+    kept = []
+
+    class Leaks(base):
+        def reset(self, seeds):
+            kept.append(np.ones(2**17))
+            return super().reset(seeds)
+
+    return Leaks
+
+
+def first_action_only(base):
+    class FirstActionOnly(base):
+        def step(self, actions):
+            return super().step(np.repeat(actions[:, :1], actions.shape[1], axis=1))
+
+    return FirstActionOnly
+
+
+@pytest.mark.parametrize(
+    ("plant", "check"),
+    [
+        (shared_seed, "seeding"),
+        (never_truncates, "ends"),
+        (both_ends, "ends"),
+        (claims_all_executed, "unexecuted_actions"),
+        (shows_the_old_episode, "ends"),
+        (leaks, "memory"),
+        (first_action_only, "chunks"),
+    ],
+)
+def test_each_fault_of_a_simulator_is_found(sound, plant, check):
+    faulty = Subject(sound.spec, sound.config)
+    faulty.__dict__["cls"] = plant(sound.cls)
+    failed = {result.name for result in run_checks(faulty) if result.outcome == "failed"}
+    assert f"check_simulators_{check}" in failed
