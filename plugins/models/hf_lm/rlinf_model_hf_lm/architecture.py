@@ -20,8 +20,8 @@ def causal_lm(module: nn.Module) -> Any:  # Any: transformers modules are not ty
 
 def in_llama_family(module: nn.Module) -> bool:
     """True for a Llama-like model without sliding windows."""
-    config = getattr(causal_lm(module), "config", None)
-    if getattr(config, "model_type", "") not in LLAMA_FAMILY:
+    config: Any = getattr(causal_lm(module), "config", None)
+    if config is None or config.model_type not in LLAMA_FAMILY:
         return False
     layers = getattr(config, "layer_types", None) or ["full_attention"]
     windowed = config.model_type == "mistral" and config.sliding_window is not None

@@ -61,7 +61,11 @@ def _attention(attention: Any, normed_NE: Tensor, rotation: tuple[Tensor, Tensor
     queries, keys = rotate(queries, *rotation), rotate(keys, *rotation)
     options = {"scale": attention.scaling, "enable_gqa": queries.shape[1] != keys.shape[1]}
     prompts = functional.scaled_dot_product_attention(
-        *(_rows(part, places.prompts_UP) for part in (queries, keys, values)), is_causal=True, **options
+        _rows(queries, places.prompts_UP),
+        _rows(keys, places.prompts_UP),
+        _rows(values, places.prompts_UP),
+        is_causal=True,
+        **options,
     )
     responses = functional.scaled_dot_product_attention(
         _rows(queries, places.responses_BS),
@@ -76,7 +80,8 @@ def _attention(attention: Any, normed_NE: Tensor, rotation: tuple[Tensor, Tensor
 
 
 def _norm(layer: Any, hidden: Tensor) -> Tensor:
-    return functional.rms_norm(hidden, layer.weight.shape, layer.weight, layer.variance_epsilon)
+    weight = layer.weight.to(hidden.dtype)
+    return functional.rms_norm(hidden, weight.shape, weight, layer.variance_epsilon)
 
 
 def _rows(states_NHD: Tensor, index: Tensor) -> Tensor:

@@ -167,7 +167,8 @@ class FusedDecoder(Decoder):
         return hidden + block.down(functional.silu(gate) * up)
 
     def _head(self, hidden_RE: Tensor) -> Tensor:
-        return functional.linear(self._norm(hidden_RE, self._packed.norm), self._packed.head).float()
+        logits_RV: Tensor = functional.linear(self._norm(hidden_RE, self._packed.norm), self._packed.head)
+        return logits_RV.float()
 
     def _rotations(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         if self._cache.clock >= len(self._cos_sin[0]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from rlinf_model_hf_lm.characters import CharProcessor
 from rlinf_model_hf_lm.config import PRESETS, HFLMConfig
 from rlinf_model_hf_lm.packed import can_pack
 from rlinf_model_hf_lm.presets import preset_config, preset_processor
+from rlinf_model_hf_lm.processor import HFProcessor
 
 
 class HFLM(Model):
@@ -82,7 +84,7 @@ class HFLM(Model):
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """Write a directory that `AutoModelForCausalLM` and `AutoTokenizer` load."""
-        module = self.module()
+        module: Any = self.module()  # Any: transformers modules are not typed
         tensors = {name: tensor.detach().cpu() for name, tensor in state}
         missing, unexpected = module.load_state_dict(tensors, strict=False)
         known = set(getattr(module, "_tied_weights_keys", None) or ())
@@ -93,17 +95,14 @@ class HFLM(Model):
             )
         path.mkdir(parents=True, exist_ok=True)
         module.save_pretrained(path)
-        if isinstance(self._processor, CharProcessor):
-            self._processor.save(path)
-        else:
-            self._processor.tokenizer.save_pretrained(path)
+        self._processor.save(path)
 
     @cached_property
     def _source(self) -> sources.Source:
         return sources.find(self.config.path)
 
     @cached_property
-    def _processor(self) -> TextProcessor:
+    def _processor(self) -> CharProcessor | HFProcessor:
         if self.config.preset:
             return preset_processor(self.config.preset)
         return sources.load_processor(self._source, self.config)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rlinf_model_hf_lm.characters import BOS, EOS, FULL_ALPHABET, PAD, SMALL_ALPHABET, SPECIALS, CharProcessor
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
 
 CONTEXT = {"char-llama": 256, "tiny-llama": 512, "tiny-qwen2": 512, "tiny-qwen3": 512}
 
@@ -17,11 +14,11 @@ def preset_processor(preset: str) -> CharProcessor:
     return CharProcessor(SMALL_ALPHABET if preset == "char-llama" else FULL_ALPHABET, CONTEXT[preset])
 
 
-def preset_config(preset: str) -> PretrainedConfig:
+def preset_config(preset: str) -> Any:  # Any: a transformers configuration
     """The transformers configuration of a preset."""
     from transformers import LlamaConfig, Qwen2Config, Qwen3Config
 
-    special = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
+    special: dict[str, Any] = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
     if preset == "char-llama":
         return LlamaConfig(
             vocab_size=len(SPECIALS) + len(SMALL_ALPHABET),
@@ -34,8 +31,8 @@ def preset_config(preset: str) -> PretrainedConfig:
             tie_word_embeddings=False,
             **special,
         )
-    kinds = {"tiny-llama": LlamaConfig, "tiny-qwen2": Qwen2Config, "tiny-qwen3": Qwen3Config}
-    extra = {"head_dim": 32} if preset == "tiny-qwen3" else {}
+    kinds: dict[str, Any] = {"tiny-llama": LlamaConfig, "tiny-qwen2": Qwen2Config, "tiny-qwen3": Qwen3Config}
+    extra: dict[str, Any] = {"head_dim": 32} if preset == "tiny-qwen3" else {}
     return kinds[preset](
         vocab_size=128,
         hidden_size=128,

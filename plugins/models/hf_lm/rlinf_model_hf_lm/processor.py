@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api import TextProcessor
@@ -44,6 +45,10 @@ class HFProcessor(TextProcessor):
     def decode(self, token_ids: Sequence[int] | IntArray) -> str:
         text: str = self.tokenizer.decode([int(i) for i in token_ids], skip_special_tokens=True)
         return text
+
+    def save(self, path: Path) -> None:
+        """Write the tokenizer's files."""
+        self.tokenizer.save_pretrained(path)
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids

@@ -25,7 +25,7 @@ class SlotCache:
         self.clock = 0  # the column that the next token is written to
         self.starts: list[int] = []  # first column of each row
         self._shape = (layers, heads, head_dim)
-        self._options = {"dtype": dtype, "device": device}
+        self._dtype, self._device = dtype, device
         self._allocate(0, 0)
 
     def __len__(self) -> int:
@@ -114,6 +114,8 @@ class SlotCache:
     def _allocate(self, rows: int, columns: int) -> None:
         layers, heads, head_dim = self._shape
         # zeros, not empty: attention multiplies hidden columns by exactly 0, which NaN would survive
-        self.keys = torch.zeros(layers, rows, heads, columns, head_dim, **self._options)
+        self.keys = torch.zeros(
+            layers, rows, heads, columns, head_dim, dtype=self._dtype, device=self._device
+        )
         self.values = torch.zeros_like(self.keys)
-        self.mask = torch.zeros(rows, heads, columns, **self._options)
+        self.mask = torch.zeros(rows, heads, columns, dtype=self._dtype, device=self._device)
