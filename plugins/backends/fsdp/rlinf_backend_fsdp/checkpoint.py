@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from rlinf_backend_fsdp.world import World
 from rlinf_core.errors import CheckpointError
@@ -20,13 +22,13 @@ def write(state: dict[str, Tensor], path: Path, world: World) -> None:
     """Every rank takes part; what all ranks have is written once."""
     path.mkdir(parents=True, exist_ok=True)
     with _one_process_is_fine():
-        dcp.save(state, storage_writer=dcp.FileSystemWriter(path), no_dist=world.size == 1)
+        save(state, storage_writer=FileSystemWriter(path), no_dist=world.size == 1)
 
 
 def keys(path: Path) -> set[str]:
     """The names in a checkpoint. Raises `CheckpointError`."""
     try:
-        return set(dcp.FileSystemReader(path).read_metadata().state_dict_metadata)
+        return set(FileSystemReader(path).read_metadata().state_dict_metadata)
     except (OSError, EOFError, pickle.UnpicklingError, AttributeError) as err:
         raise CheckpointError(
             f"backend fsdp: no readable checkpoint in {path} ({type(err).__name__}: {err}); name another one"
@@ -43,7 +45,7 @@ def read(state: dict[str, Tensor], path: Path, world: World) -> None:
         )
     try:
         with _one_process_is_fine():
-            dcp.load(state, storage_reader=dcp.FileSystemReader(path), no_dist=world.size == 1)
+            load(state, storage_reader=FileSystemReader(path), no_dist=world.size == 1)
     except (OSError, ValueError, RuntimeError, CheckpointException) as err:
         raise CheckpointError(f"backend fsdp: cannot load the checkpoint {path}: {err}") from err
 

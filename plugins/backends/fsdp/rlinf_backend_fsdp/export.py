@@ -28,9 +28,18 @@ def export_policy(trainer: FSDPTrainer, path: Path) -> None:
     trainer.all_sum([0.0])
 
 
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor itself, or gathered from all ranks if it is sharded."""
+    if isinstance(tensor, DTensor):
+        sharded: Any = tensor.detach()  # Any: torch types the detached as an ordinary tensor
+        gathered: Tensor = sharded.full_tensor()
+        return gathered
+    return tensor
+
+
 def _full_state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in module.state_dict().items():
-        yield name, tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        yield name, whole(tensor)
 
 
 def _export_adapters(trainer: FSDPTrainer, state: Iterator[tuple[str, Tensor]], path: Path) -> None:

@@ -24,7 +24,7 @@ def apply_lora(module: nn.Module, lora: LoRAConfig, seed: int = 0) -> nn.Module:
 
     config = peft.LoraConfig(
         r=lora.rank,
-        lora_alpha=lora.alpha,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]  # peft takes any number
         lora_dropout=lora.dropout,
         target_modules=_targets(module, lora.target_modules),
     )
@@ -35,7 +35,8 @@ def apply_lora(module: nn.Module, lora: LoRAConfig, seed: int = 0) -> nn.Module:
 
 def _targets(module: nn.Module, wanted: tuple[str, ...]) -> list[str]:
     """Full names of the linear modules that get adapters; never the output head."""
-    head = module.get_output_embeddings() if hasattr(module, "get_output_embeddings") else None
+    output = getattr(module, "get_output_embeddings", None)
+    head = output() if callable(output) else None
     linear = [
         name for name, part in module.named_modules() if isinstance(part, nn.Linear) and part is not head
     ]

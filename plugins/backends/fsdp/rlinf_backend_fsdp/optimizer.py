@@ -63,9 +63,9 @@ class Optimizer:
         }
         return {**moments, "step": self._each("step")[0]} if moments else {}
 
-    def after_load(self, steps_taken: int, total_steps: int, skipped_steps: int) -> None:
+    def after_load(self, steps_taken: int, skipped_steps: int) -> None:
         """Take up the counters; every leaf has taken the same number of updates as the first."""
-        self.steps_taken, self.total_steps, self.skipped_steps = steps_taken, total_steps, skipped_steps
+        self.steps_taken, self.skipped_steps = steps_taken, skipped_steps
         for step in self._each("step")[1:]:
             step.copy_(self._each("step")[0])
 

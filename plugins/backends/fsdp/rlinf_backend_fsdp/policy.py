@@ -60,7 +60,7 @@ def build_policy(
     root = PolicyModule(model, inner.eval(), sampling, config.precision == "bf16")
     if config.gradient_checkpointing:
         for block in blocks(model, root):
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     return root
 
 

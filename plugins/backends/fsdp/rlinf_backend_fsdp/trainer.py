@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from rlinf_backend_fsdp import checkpoint
-from rlinf_backend_fsdp.export import export_policy
+from rlinf_backend_fsdp.export import export_policy, whole
 from rlinf_backend_fsdp.leaves import Leaves
 from rlinf_backend_fsdp.optimizer import Optimizer
 from rlinf_backend_fsdp.policy import (
@@ -103,11 +102,11 @@ class FSDPTrainer(Trainer):
             part.train()
         outputs = self.policy.policy(batch.inputs, frozenset(want))
         if empty:
-            torch.where(batch.mask_BT, outputs.logprobs_BT, 0.0).sum().backward()
+            torch.where(batch.mask_BT, outputs.logprobs_BT, 0.0).sum().backward()  # type: ignore[no-untyped-call]
             metrics: MetricSums = {}
         else:
             terms = loss(outputs, batch)
-            terms.total.backward()
+            terms.total.backward()  # type: ignore[no-untyped-call]
             metrics = {name: (float(total), float(count)) for name, (total, count) in terms.metrics.items()}
         for part in self._dropouts:
             part.eval()
@@ -137,9 +136,7 @@ class FSDPTrainer(Trainer):
             if size >= BUCKET_BYTES:
                 yield bucket
                 bucket, size = WeightBucket(self.version), 0
-            bucket.tensors[name] = (
-                parameter.detach().full_tensor() if isinstance(parameter, DTensor) else parameter
-            )
+            bucket.tensors[name] = whole(parameter)
             size += parameter.numel() * parameter.element_size()
         bucket.last = True
         yield bucket
@@ -147,18 +144,14 @@ class FSDPTrainer(Trainer):
     def save(self, path: Path) -> None:
         """Trained parameters, optimizer, counters and this rank's random state. What is not trained, and
         the reference, come from the model and the seed."""
-        numbers = (
-            self.version,
-            self.optimizer.steps_taken,
-            self.optimizer.total_steps,
-            self.optimizer.skipped_steps,
-        )
+        numbers = (self.version, self.optimizer.steps_taken, self.optimizer.skipped_steps)
         state = {**self._state(), "numbers": torch.tensor(numbers), self._random: torch.get_rng_state()}
         checkpoint.write(state, path, self.world)
 
     def load(self, path: Path) -> None:
-        """Restore what `save` wrote. A rank that did not exist then keeps its random state."""
-        state = {**self._state(), "numbers": torch.zeros(4, dtype=torch.int64)}
+        """Restore what `save` wrote. A rank that did not exist then keeps its random state,
+        and the schedule ends where this trainer was built to end."""
+        state = {**self._state(), "numbers": torch.zeros(3, dtype=torch.int64)}
         if self._random in checkpoint.keys(path):
             state[self._random] = torch.get_rng_state()
         checkpoint.read(state, path, self.world)
