@@ -45,7 +45,7 @@ def prepare() -> tuple[Path, Path]:
             str(Path(sys.executable).parent / "rlinf"),
             *("train", "--backend", "fsdp", "--data", str(data), "--reward", "exact", "--steps", "0"),
             *("--output", str(output), "model.name=hf_lm", "model.preset=tiny-qwen2"),
-            *("sampling.max_new_tokens=64", "warm_start.steps=400", "warm_start.batch_size=32"),
+            *("sampling.max_new_tokens=64", "warm_start.steps=120", "warm_start.batch_size=32"),
             *("data.demonstration_key=demonstration", "warm_start.lr=0.001", "eval.samples=64"),
         ]
         run(command, threads=1, log=CACHE / "prepare.log")

@@ -64,7 +64,7 @@ def our_loss(model_path: Path, batch: dict[str, Any]) -> float:
 
     def loss(outputs: Any, given: Any) -> Any:
         terms = algorithm.loss(outputs, given)
-        totals.append(float(terms.total))
+        totals.append(float(terms.total.detach()))
         return terms
 
     trainer.accumulate(train_batch, loss)

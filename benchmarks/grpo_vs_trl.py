@@ -86,7 +86,8 @@ def ours(asked: dict[str, Any]) -> dict[str, Any]:
         "checkpoint.export": "false",
     }
     command = [str(Path(sys.executable).parent / "rlinf"), "train", "--algo", "grpo", "--backend", "fsdp"]
-    command += ["--model", asked["model"], "--data", asked["data"], "--reward", "exact"]
+    command += ["--model", asked["model"], "--data", asked["data"]]
+    command += ["--reward", f"{ROOT}/benchmarks/partial_credit.py:score"]
     command += ["--output", str(output), *(f"{key}={value}" for key, value in overrides.items())]
     run(command, 1, CACHE / "ours.log")
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
@@ -101,6 +102,12 @@ def ours(asked: dict[str, Any]) -> dict[str, Any]:
 def pace(result: dict[str, Any]) -> float:
     """Median step seconds after warming up."""
     return statistics.median(result["step_s"][SKIPPED:])
+
+
+def about(result: dict[str, Any]) -> str:
+    """Mean response length and reward, which must be alike on both sides."""
+    length, reward = (statistics.mean(result[name]) for name in ("mean_length", "reward"))
+    return f"length {length:.1f}, reward {reward:.2f}"
 
 
 def best_setting(asked: dict[str, Any]) -> Setting:
@@ -123,8 +130,8 @@ def compare(args: argparse.Namespace, uniform: bool) -> float:
         peer_paces.append(pace(peer))
         our_paces.append(pace(own))
         say(
-            f"  round {number}: trl {peer_paces[-1] * 1e3:.0f} ms (length {peer['mean_length'][-1]:.1f}), "
-            f"rlinf {our_paces[-1] * 1e3:.0f} ms (length {own['mean_length'][-1]:.1f})"
+            f"  round {number}: trl {peer_paces[-1] * 1e3:.0f} ms ({about(peer)}), "
+            f"rlinf {our_paces[-1] * 1e3:.0f} ms ({about(own)})"
         )
     return statistics.median(peer_paces) / statistics.median(our_paces)
 

@@ -14,9 +14,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+
 def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-    """Exact match, as the other side scores."""
-    return [float(text.strip() == wanted) for text, wanted in zip(completions, answer, strict=True)]
+    """As the other side scores."""
+    from partial_credit import credit
+
+    return [credit(text, wanted) for text, wanted in zip(completions, answer, strict=True)]
 
 
 def build(job: dict[str, Any]) -> Any:
