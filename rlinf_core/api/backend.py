@@ -113,6 +113,18 @@ class Trainer(ABC):
     def export(self, path: Path) -> None:
         """Write the policy in the model's own format, by `Model.export`; every rank takes part."""
 
+    def mark_reference(self) -> None:
+        """The current policy becomes the one that `outputs(reference=True)` asks, also after `load`.
+
+        Called after a warm start when an algorithm needs a reference.
+        """
+        from rlinf_core.errors import ConfigError
+
+        raise ConfigError(
+            f"backend {type(self).__name__} cannot take a later policy as reference; "
+            "set warm_start.steps=0, or use another backend"
+        )
+
     @abstractmethod
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """Start with a fresh optimizer and schedule, weights and version kept."""

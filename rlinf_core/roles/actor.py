@@ -120,7 +120,9 @@ class ActorWorker(Worker):
         self.trainer.reset_optimizer(optimizer, total_steps)
 
     def start_rl(self) -> None:
-        """Leave supervised training: the run's own optimizer and schedule from here on."""
+        """Leave supervised training: the run's own optimizer, schedule and reference from here on."""
+        if self.algorithm.needs.reference:
+            self.trainer.mark_reference()
         self.trainer.reset_optimizer(self.config.optimizer, self._optimizer_steps())
 
     def save(self, path: str) -> dict[str, Any]:  # Any: the algorithm's JSON-able state

@@ -23,6 +23,7 @@ from rlinf_backend_fsdp.policy import (
     shard,
     wants_sharding,
 )
+from rlinf_backend_fsdp.reference import Reference
 from rlinf_backend_fsdp.world import join_world
 from rlinf_core.api import (
     LoRAConfig,
@@ -69,7 +70,8 @@ class FSDPTrainer(Trainer):
         self.world = join_world(context)
         sharded = wants_sharding(policy, config, self.world)
         self.policy = self._placed(policy, config, sharded)
-        self.reference = None if reference is None else self._placed(reference, config, sharded)
+        placed = None if reference is None else self._placed(reference, config, sharded)
+        self.reference = Reference(self.policy, placed, adapters=lora.rank > 0)
         self.sharded = sharded
         self._dropouts = adapter_dropouts(policy) if lora.dropout else []
         self._leaves = Leaves(self.policy.named(), self.world)
@@ -79,15 +81,13 @@ class FSDPTrainer(Trainer):
         self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
     ) -> PolicyOutputs:
         """Outputs without gradient. Raises `ConfigError` for a reference that was not kept."""
-        policy, initial = self.policy, nullcontext()
-        if reference and self.lora.rank:
-            initial = self.policy.inner.disable_adapter()  # type: ignore[operator]  # peft is not typed
-        elif reference:
-            if self.reference is None:
-                raise ConfigError("backend fsdp: no reference is kept; build it with keep_reference=True")
-            policy = self.reference
-        with torch.no_grad(), initial:
+        asked = self.reference.active(self._leaves.parameters()) if reference else nullcontext(self.policy)
+        with torch.no_grad(), asked as policy:
             return policy.policy(self._moved(inputs), want)
+
+    def mark_reference(self) -> None:
+        """The current policy becomes the reference; it is saved with the checkpoint."""
+        self.reference.mark(self._leaves.parameters())
 
     def accumulate(self, batch: TrainBatch, loss: LossFunction) -> MetricSums:
         """Add the gradient of one micro-batch's summed loss."""
@@ -142,22 +142,28 @@ class FSDPTrainer(Trainer):
         yield bucket
 
     def save(self, path: Path) -> None:
-        """Trained parameters, optimizer, counters and this rank's random state. What is not trained, and
-        the reference, come from the model and the seed."""
+        """Trained parameters, optimizer, counters, a marked reference and this rank's random state. What
+        is not trained, and a reference that was not marked, come from the model and the seed."""
         numbers = (self.version, self.optimizer.steps_taken, self.optimizer.skipped_steps)
-        state = {**self._state(), "numbers": torch.tensor(numbers), self._random: torch.get_rng_state()}
+        state = {**self._state(), **self._marked(), "numbers": torch.tensor(numbers)}
+        state[self._random] = torch.get_rng_state()
         checkpoint.write(state, path, self.world)
 
     def load(self, path: Path) -> None:
         """Restore what `save` wrote. A rank that did not exist then keeps its random state,
         and the schedule ends where this trainer was built to end."""
         state = {**self._state(), "numbers": torch.zeros(3, dtype=torch.int64)}
-        if self._random in checkpoint.keys(path):
+        stored = checkpoint.keys(path)
+        if self._random in stored:
             state[self._random] = torch.get_rng_state()
+        if any(name.startswith("reference.") for name in stored):
+            self.mark_reference()
+            state |= self._marked()
         checkpoint.read(state, path, self.world)
         version, *counters = state["numbers"].tolist()
         self.version = version
         self.optimizer.after_load(*counters)
+        self.reference.install()
         if self._random in state:
             torch.set_rng_state(state[self._random])
 
@@ -182,6 +188,9 @@ class FSDPTrainer(Trainer):
         parameters = {f"model.{name}": tensor for name, tensor in self._leaves.parameters().items()}
         moments = {f"optimizer.{name}": tensor for name, tensor in self.optimizer.state().items()}
         return {**parameters, **moments}
+
+    def _marked(self) -> dict[str, Tensor]:
+        return {f"reference.{name}": tensor for name, tensor in self.reference.marked.items()}
 
     def _placed(self, policy: PolicyModule, config: FSDPConfig, sharded: bool) -> PolicyModule:
         policy.to(self.world.device)

@@ -10,6 +10,8 @@ import pytest
 import torch
 from rlinf_backend_fsdp.lora import apply_lora
 from rlinf_backend_fsdp.optimizer import schedule
+from rlinf_backend_fsdp.trainer import FSDPTrainer
+from torch import Tensor
 
 from rlinf_core.api import LoRAConfig, OptimizerConfig
 from rlinf_core.errors import CheckpointError, ConfigError
@@ -132,3 +134,29 @@ def test_memory_stays_flat_over_many_steps() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     support.train(trainer, range(200))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024, "KiB"
+
+
+@pytest.mark.parametrize("lora", [support.NO_LORA, support.LORA], ids=["whole", "adapters"])
+def test_a_marked_reference_is_the_policy_at_the_mark_also_after_loading(
+    lora: LoRAConfig, tmp_path: Path
+) -> None:
+    trainer = support.build(lora, keep_reference=True)
+    inputs = support.batch(0, EVERYTHING).inputs
+
+    def logprobs(asked: FSDPTrainer, *, reference: bool) -> Tensor:
+        return asked.outputs(inputs, support.LOGPROBS, reference=reference).logprobs_BT
+
+    initial = logprobs(trainer, reference=True)
+    support.train(trainer, [0, 1, 2])
+    marked = logprobs(trainer, reference=False)
+    trainer.mark_reference()
+    support.train(trainer, [3])
+    trainer.save(tmp_path / "checkpoint")
+    current = logprobs(trainer, reference=False)
+    other = support.build(lora, keep_reference=True)
+    other.load(tmp_path / "checkpoint")
+    for held in (trainer, other):
+        assert torch.equal(logprobs(held, reference=True), marked)
+        assert torch.equal(logprobs(held, reference=False), current)
+    assert (marked - initial).abs().max() > 1e-4
+    assert (current - marked).abs().max() > 1e-4
