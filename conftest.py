@@ -1,0 +1,39 @@
+"""Settings of every test session: quiet threads, no network, and no test that is skipped unnoticed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+EXPECTED = ("needs a CUDA device",)  # reasons for which a test may be skipped on a continuous-integration machine
+
+
+class _Skips:
+    """Lists what was skipped; on CI an unexpected reason fails the session."""
+
+    def __init__(self) -> None:
+        self.unexpected: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            if not any(known in reason for known in EXPECTED):
+                self.unexpected.append(f"{report.nodeid}: {reason}")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.unexpected and os.environ.get("CI") and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in self.unexpected:
+            terminalreporter.write_line(f"skipped: {line}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch for skips."""
+    config.pluginmanager.register(_Skips(), "rlinf-skips")
