@@ -18,7 +18,7 @@ from rlinf_core.plugins.kinds import OBSERVERS, SPECS, kind_named
 if TYPE_CHECKING:
     from rlinf_core.testing.checks import CheckResult
 
-app = typer.Typer(help="List, show, check and start plugins.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="List, show, check and start plugins.", no_args_is_help=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 KindArgument = Annotated[str, typer.Argument(help=f"One of {', '.join(SPECS)}.", metavar="KIND")]
 NamedArguments = Annotated[list[str], typer.Argument(metavar="[KIND] NAME")]
