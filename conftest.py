@@ -10,7 +10,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
 
-EXPECTED = ("needs a CUDA device",)  # reasons for which a test may be skipped on a continuous-integration machine
+EXPECTED = (
+    "needs a CUDA device",
+)  # reasons for which a test may be skipped on a continuous-integration machine
 
 
 class _Skips:

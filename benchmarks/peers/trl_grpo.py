@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -89,7 +90,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     logs = [entry for entry in trainer.state.log_history if "completions/mean_length" in entry]
     marks = trainer.timer.marks
     return {
-        "step_s": [after - before for before, after in zip(marks, marks[1:], strict=False)],
+        "step_s": [after - before for before, after in itertools.pairwise(marks)],
         "mean_length": [entry["completions/mean_length"] for entry in logs],
         "reward": [entry["reward"] for entry in logs],
     }

@@ -17,6 +17,7 @@ class HostSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1  # intra-op threads of this process
     cores: tuple[int, ...] = ()  # CPU cores it is pinned to; () = not pinned
+    log: str = ""  # file that gets what the process prints; "" = the driver's terminal
 
 
 @dataclass(frozen=True)

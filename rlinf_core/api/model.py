@@ -128,7 +128,11 @@ class Model(ABC):
         raise ModelError(f"model {type(self).__name__} has no decoder; it cannot serve a text task")
 
     def act(
-        self, module: nn.Module, observations: Mapping[str, Tensor], seeds: Sequence[int], greedy: bool = False
+        self,
+        module: nn.Module,
+        observations: Mapping[str, Tensor],
+        seeds: Sequence[int],
+        greedy: bool = False,
     ) -> ActionSample:
         """Actions for N environments (embodied models); row i draws from `seeds[i]` alone."""
         from rlinf_core.errors import ModelError

@@ -17,7 +17,9 @@ class RolloutEngine(ABC):
 
     version: int = -1  # weight version in use; -1 = none loaded
 
-    def __init__(self, config: Any, model: Model, lora: LoRAConfig, device: str = "cpu", seed: int = 0) -> None:
+    def __init__(
+        self, config: Any, model: Model, lora: LoRAConfig, device: str = "cpu", seed: int = 0
+    ) -> None:
         self.config = config  # Any: each plugin has its own config dataclass
         self.model = model
         self.lora = lora

@@ -69,6 +69,8 @@ def main() -> None:
 
 def report(err: RlinfError) -> int:
     """Print the error and return the exit code: 1 for a failed worker, 2 for what the user can mend."""
+    if isinstance(err, WorkerError) and isinstance(err.__cause__, RlinfError):
+        err = err.__cause__  # a user's mistake that came to light in a worker
     if isinstance(err, WorkerError) and err.traceback:
         typer.echo(err.traceback.rstrip(), err=True)
     typer.echo(f"error: {err}", err=True)

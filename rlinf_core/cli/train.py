@@ -39,11 +39,12 @@ def command(
     from rlinf_core.config.compose import compose, with_output
     from rlinf_core.config.dump import dump
     from rlinf_core.plugins import plugins
+    from rlinf_core.run.compose import ranks_and_threads
 
     if resume is not None:
         options = _resumed(options, resume)
     config = with_output(compose(options))
-    warnings = check(config, plugins())
+    warnings = check(config, plugins(), ranks_and_threads(config)[0])
     dumped = dump(config)
     if resume is not None and not allow_changes:
         _refuse_changes(resume, dumped)
@@ -66,10 +67,12 @@ def _run(config: RunConfig, dumped: Mapping[str, Any], warnings: list[str], *, r
 def _resumed(options: Options, run: Path) -> Options:
     recipe = run / "config.yaml"
     if not recipe.exists():
-        raise CheckpointError(f"--resume {run}: there is no run here (no {recipe}); name a run's output folder")
+        raise CheckpointError(
+            f"--resume {run}: there is no run here (no {recipe}); name the folder of one"
+        )
     if options.output and Path(options.output) != run:
         raise ConfigError(
-            f"--output {options.output} beside --resume {run}: a run continues in its own folder; drop --output"
+            f"--output {options.output} beside --resume {run}: a run continues in its folder; drop --output"
         )
     return replace(options, config=(recipe, *options.config), output=str(run))
 
@@ -80,9 +83,7 @@ def _refuse_changes(run: Path, dumped: Mapping[str, Any]) -> None:
     from rlinf_core.config.dump import diff, dump
 
     before = dump(compose(Options(config=(run / "config.yaml",))))
-    changed = {
-        key: values for key, values in diff(before, dumped).items() if not key.startswith(FREE)
-    }
+    changed = {key: values for key, values in diff(before, dumped).items() if not key.startswith(FREE)}
     if changed:
         lines = "\n".join(f"  {key}: {old!r} -> {new!r}" for key, (old, new) in changed.items())
         raise ConfigError(

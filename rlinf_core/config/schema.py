@@ -50,7 +50,6 @@ class EvalConfig:
     every: int = 10  # steps; 0 = only before the first and after the last step
     samples: int = 256  # held-out prompts
     temperature: float | None = None  # None = as in training
-    max_batch: int = 0  # prompts at once; 0 = all
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from rlinf_core.flows.flow import Flow, StepResult, merge_reports, row_metrics
+from rlinf_core.flows.flow import Flow, StepResult, keep_in, merge_reports, row_metrics
 
 if TYPE_CHECKING:
     from rlinf_core.comm.stream import Stream
@@ -37,13 +37,8 @@ class EmbodiedFlow(Flow):
         self.environment.call("sync").wait()
         synced = time.perf_counter()
         rows: list[Experience] = []
-
-        def keep(chunk: list[Experience]) -> list[Experience]:
-            rows.extend(chunk)
-            return chunk
-
         episodes = self.environment.stage("rollout", requests)
-        kept = episodes.map(keep)
+        kept = episodes.map(keep_in(rows))
         judged = self.reference.stage("logprobs", kept, route="broadcast") if self.reference else kept
         trained = self.actor.stage("train", judged, route="broadcast", step=step)
         trained.collect()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,16 @@ class Flow(ABC):
     @abstractmethod
     def evaluate(self, requests: Stream) -> list[Experience]:
         """Rows of the current policy, scored, without training."""
+
+
+def keep_in(rows: list[Experience]) -> Callable[[list[Experience]], list[Experience]]:
+    """A function for `Stream.map` that passes chunks on and keeps their rows in a list."""
+
+    def keep(chunk: list[Experience]) -> list[Experience]:
+        rows.extend(chunk)
+        return chunk
+
+    return keep
 
 
 def merge_reports(reports: Sequence[TrainReport]) -> dict[str, float]:

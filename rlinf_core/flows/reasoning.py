@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rlinf_core.flows.flow import Flow, StepResult, merge_reports, row_metrics
+from rlinf_core.flows.flow import Flow, StepResult, keep_in, merge_reports, row_metrics
 
 if TYPE_CHECKING:
     from rlinf_core.comm.stream import Stream
@@ -41,7 +41,7 @@ class ReasoningFlow(Flow):
         samples = self.rollout.stage("generate", requests, sampling=self.sampling)
         scored = self.reward.stage("score", samples)
         rows: list[Experience] = []
-        kept = scored.map(lambda chunk: rows.extend(chunk) or chunk)
+        kept = scored.map(keep_in(rows))
         judged = self.reference.stage("logprobs", kept, route="broadcast") if self.reference else kept
         trained = self.actor.stage("train", judged, route="broadcast", step=step)
         trained.collect()
@@ -70,9 +70,7 @@ def _warnings(metrics: dict[str, float]) -> list[str]:
     if metrics.get("train/zero_variance_groups", 0.0) == 1.0:
         found.append("every group has equal rewards: this step had no gradient (task too easy or too hard?)")
     if metrics.get("train/truncated", 0.0) > 0.5:
-        found.append(
-            f"{metrics['train/truncated']:.0%} of the responses were cut at sampling.max_new_tokens"
-        )
+        found.append(f"{metrics['train/truncated']:.0%} of the responses were cut at sampling.max_new_tokens")
     if metrics.get("train/logprob_mismatch", 0.0) > 0.05:
         found.append(
             f"rollout and trainer log-probabilities differ by {metrics['train/logprob_mismatch']:.3f} a token"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,9 @@ class ActorWorker(Worker):
         )
 
     @stage
-    def train(self, chunks: Iterator[list[Experience]], *, step: int) -> Iterator[list[Experience]]:
+    def train(
+        self, chunks: Iterator[list[Experience]], *, step: int
+    ) -> Generator[list[Experience], None, TrainReport]:
         """Consume every row of the step, then update; returns a `TrainReport`."""
         rows = sorted(
             (row for chunk in chunks for row in chunk if row.error is None),
@@ -104,9 +106,7 @@ class ActorWorker(Worker):
             self.trainer.step(float(mask_BT.sum()))
         return report
 
-    def logprobs(
-        self, rows: Sequence[Experience], part: Sequence[int], *, reference: bool = False
-    ) -> Tensor:
+    def logprobs(self, rows: Sequence[Experience], part: Sequence[int], *, reference: bool = False) -> Tensor:
         """`[len(part), T]` log-probabilities of some rows, without gradient. An empty part takes part
         in the collectives all the same."""
         chosen = [rows[i] for i in part or [0]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -50,7 +50,7 @@ class RewardWorker(Worker):
         )
 
     @stage
-    def score(self, chunks: Iterator[list[Sample]]) -> Iterator[list[Sample]]:
+    def score(self, chunks: Iterator[list[Sample]]) -> Generator[list[Sample], None, RewardReport]:
         """Fill `reward`, `reward_parts` or `error`; returns a `RewardReport`.
 
         Raises `RewardError` when more than `max_error_rate` of a step could not be scored.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, cast
 
 from rlinf_core.roles.setup import build, build_model
@@ -39,7 +39,9 @@ class RolloutWorker(Worker):
         return self.engine.version
 
     @stage
-    def generate(self, chunks: Iterator[list[Request]], *, sampling: Sampling) -> Iterator[list[Sample]]:
+    def generate(
+        self, chunks: Iterator[list[Request]], *, sampling: Sampling
+    ) -> Generator[list[Sample], None, float]:
         """Finished samples as they finish; returns the seconds spent generating."""
         began = time.perf_counter()
         yield from self.engine.generate(chunks, sampling)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlinf_core.api.engine import HostSpec
@@ -49,12 +50,13 @@ def make_source(config: RunConfig) -> Source:
 
 def start(config: RunConfig) -> RunGraph:
     """Start processes and build workers; whatever fails stops them all again."""
-    ranks, threads = _ranks(config)
+    ranks, threads = ranks_and_threads(config)
     engine: Engine = build(config.engine)
     try:
         if config.simulator is not None:
-            return _embodied(config, engine, engine.start(_rank_hosts(ranks, threads)))
-        hosts = engine.start([*_rank_hosts(ranks, threads), HostSpec(name="reward")])
+            return _embodied(config, engine, engine.start(_rank_hosts(config, ranks, threads)))
+        reward = HostSpec(name="reward", log=_log(config, "reward"))
+        hosts = engine.start([*_rank_hosts(config, ranks, threads), reward])
         return _reasoning(config, engine, hosts[:ranks], hosts[ranks:])
     except BaseException:
         engine.stop()
@@ -113,7 +115,7 @@ def _reference(config: RunConfig, hosts: list[Host]) -> WorkerGroup | None:
     return _group(config, "reference", "rlinf_core.roles.reference:ReferenceWorker", hosts)
 
 
-def _ranks(config: RunConfig) -> tuple[int, int]:
+def ranks_and_threads(config: RunConfig) -> tuple[int, int]:
     """Ranks and threads a rank: as configured, else what suits the machine."""
     machine = inventory()
     ranks, threads = default_ranks(machine)
@@ -122,12 +124,13 @@ def _ranks(config: RunConfig) -> tuple[int, int]:
     return ranks, threads
 
 
-def _rank_hosts(ranks: int, threads: int) -> list[HostSpec]:
+def _rank_hosts(config: RunConfig, ranks: int, threads: int) -> list[HostSpec]:
     port = _free_port()
     return [
         HostSpec(
             name=f"rank{rank}",
             threads=threads,
+            log=_log(config, f"rank{rank}"),
             env={
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
@@ -138,6 +141,10 @@ def _rank_hosts(ranks: int, threads: int) -> list[HostSpec]:
         )
         for rank in range(ranks)
     ]
+
+
+def _log(config: RunConfig, host: str) -> str:
+    return str(Path(config.output).absolute() / "logs" / f"{host}.log") if config.output else ""
 
 
 def _free_port() -> int:

@@ -30,7 +30,9 @@ class JsonLines:
             with self.path.open("a") as file:
                 file.write(json.dumps(record, default=_plain) + "\n")
         except OSError as err:
-            raise RlinfError(f"cannot write {self.path}: {err.strerror}; free some space and resume the run") from err
+            raise RlinfError(
+                f"cannot write {self.path}: {err.strerror}; free some space and resume the run"
+            ) from err
 
 
 class TrackerSet:

@@ -24,7 +24,12 @@ class PromptSource:
     """
 
     def __init__(
-        self, dataset: Dataset, processor: TextProcessor, seed: int, max_new_tokens: int, max_prompt_tokens: int
+        self,
+        dataset: Dataset,
+        processor: TextProcessor,
+        seed: int,
+        max_new_tokens: int,
+        max_prompt_tokens: int,
     ) -> None:
         self.dataset = dataset
         self.processor = processor
@@ -131,7 +136,9 @@ class PromptSource:
         )
 
 
-def requests(prompts: Sequence[Prompt], replicas: int, first_group: int, *seed: int | str) -> Iterator[list[Request]]:
+def requests(
+    prompts: Sequence[Prompt], replicas: int, first_group: int, *seed: int | str
+) -> Iterator[list[Request]]:
     """One chunk a prompt: its group of requests, each with a seed of its own."""
     for offset, prompt in enumerate(prompts):
         yield [

@@ -222,4 +222,3 @@ class Runner:
     def _saved_step(self) -> int | None:
         latest = self._store.latest()
         return latest.step if latest else None
-

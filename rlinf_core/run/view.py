@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.flows.flow import StepResult
     from rlinf_core.run.runner import RunSummary
-    from rlinf_core.types import Experience
+    from rlinf_core.types import Experience, Sample
 
 TABLE_ROWS = 4
 
@@ -135,7 +135,7 @@ class View:
         for name in ("prompt", "response", "answer", "reward"):
             table.add_column(name, overflow="fold", max_width=48)
         for row in shown:
-            prompt = row.prompt  # type: ignore[attr-defined]
+            prompt = cast("Sample", row).prompt
             text = getattr(row, "text", "")
             reward = "error" if row.reward is None else f"{row.reward:g}"
             table.add_row(_short(prompt.text), _short(text), _short(str(prompt.answer)), reward)

@@ -11,7 +11,6 @@ from rlinf_core.errors import ConfigError
 class LocalConfig:
     """One process per host on this machine."""
 
-    log_dir: str = ""  # folder of HOST.log files with what workers print; "" = the driver's terminal
     buffer_mb: int = 256  # chunks on their way into or out of one worker's stage; beyond it senders wait
     timeout_s: float = 3600.0  # longest silence of a process that a call is waiting for; 0 = no limit
     start_timeout_s: float = 60.0  # longest start of a process

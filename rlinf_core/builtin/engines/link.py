@@ -27,7 +27,7 @@ class LocalHost(Host):
         self.name = spec.name
         self.config = config
         self.limit = config.buffer_mb * 2**20
-        self.process = HostProcess(spec, config.log_dir, self.limit)
+        self.process = HostProcess(spec, self.limit)
         self.wire = Wire(self.process.socket)
         self._numbers = itertools.count(1)
         self._ready = LocalCall(spec.name, "start")

@@ -23,9 +23,9 @@ _TAIL_BYTES = 16 * 1024
 class HostProcess:
     """A child process with a socket; its standard error is kept for reports."""
 
-    def __init__(self, spec: HostSpec, log_dir: str, buffer_bytes: int) -> None:
+    def __init__(self, spec: HostSpec, buffer_bytes: int) -> None:
         self.socket, child_end = socket.socketpair()
-        self._log = _open_log(log_dir, spec.name)
+        self._log = _open_log(spec.log)
         self._log_start = self._log.stat().st_size if self._log is not None else 0
         settings = HostSettings(child_end.fileno(), os.getpid(), spec.threads, spec.cores, buffer_bytes)
         with child_end:
@@ -103,10 +103,10 @@ def describe_exit(status: int) -> str:
     return f"was killed by {name}{hint}"
 
 
-def _open_log(log_dir: str, name: str) -> Path | None:
-    if not log_dir:
+def _open_log(name: str) -> Path | None:
+    if not name:
         return None
-    path = Path(log_dir) / f"{name}.log"
+    path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     return path

@@ -64,7 +64,6 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
         "every": at_least(0),
         "samples": at_least(1),
         "temperature": Range("0 or more, or null", lambda value: value is None or value >= 0),
-        "max_batch": at_least(0),
     },
     CheckpointConfig: {"every": at_least(0), "keep": at_least(1)},
     WarmStartConfig: {"steps": at_least(0), "batch_size": at_least(1), "lr": POSITIVE},

@@ -100,7 +100,7 @@ def test_one_failed_rank_is_reported_while_the_others_still_run(group_of: Make) 
 
 
 def test_the_log_folder_gets_what_a_worker_prints(start: Start, tmp_path: Path) -> None:
-    host = start(HostSpec("a"), log_dir=str(tmp_path / "logs"))[0]
+    host = start(HostSpec("a", log=str(tmp_path / "logs" / "a.log")))[0]
     host.create(WorkerSpec("p[0]", "engine_workers:Probe")).result()
     with pytest.raises(WorkerError, match=r"the last lines it printed:\nlast words"):
         host.call("p[0]", "die").result(5)

@@ -34,7 +34,7 @@ def test_a_rank_without_rows_still_takes_part() -> None:
 
 def test_mini_batches_cover_every_row_once_and_differ_by_seed() -> None:
     first, second = mini_batches(10, 3, seed=1), mini_batches(10, 3, seed=2)
-    assert sorted(sum(first, [])) == list(range(10))
+    assert sorted(row for part in first for row in part) == list(range(10))
     assert sorted(len(part) for part in first) == [3, 3, 4]
     assert first != second
     assert first == mini_batches(10, 3, seed=1)

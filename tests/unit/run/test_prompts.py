@@ -49,7 +49,9 @@ class Texts(Dataset):
 
 
 def source(*texts: str, most: int = 0, new: int = 4, **kwargs: Any) -> PromptSource:
-    return PromptSource(Texts(*texts, **kwargs), Letters(), seed=3, max_new_tokens=new, max_prompt_tokens=most)
+    return PromptSource(
+        Texts(*texts, **kwargs), Letters(), seed=3, max_new_tokens=new, max_prompt_tokens=most
+    )
 
 
 def test_every_epoch_holds_every_row_once_in_another_order() -> None:
