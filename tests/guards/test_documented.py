@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +68,13 @@ def test_an_interface_and_its_methods_are_documented(interface):
     own = [item for item in vars(interface).items() if not item[0].startswith("_")]
     methods = [(name, item) for name, item in own if inspect.isfunction(item) or isinstance(item, property)]
     assert [name for name, item in methods if name not in EVIDENT and not item.__doc__] == []
+
+
+def test_the_rooms_of_the_design_page_are_those_of_the_core():
+    core = Path(rlinf_core.api.__file__).parents[1]
+    page = (core.parent / "docs/design.md").read_text().partition("## 3.")[0]
+    tree = page.split("```text\n")[1].partition("```")[0].partition("plugins/\n  algos/")[0]
+    files = set(re.findall(r"\b[a-z_]+\.py\b", tree))
+    assert files - {path.name for path in core.rglob("*.py")} == set()
+    rooms = {path.parent.name for path in core.glob("*/__init__.py")}
+    assert {room for room in rooms if f"{room}/" not in page} == set()
