@@ -58,7 +58,11 @@ def _run(config: RunConfig, dumped: Mapping[str, Any], warnings: list[str], *, r
     with View(config) as view:
         for warning in warnings:
             view.warn(warning)
-        summary = Runner(config, dumped, view, resume=resume).run()
+        try:
+            summary = Runner(config, dumped, view, resume=resume).run()
+        except KeyboardInterrupt:
+            view.stopped(resumable=(Path(config.output) / "config.yaml").exists())
+            raise typer.Exit(INTERRUPTED) from None
         view.end(summary)
     if summary.interrupted:
         raise typer.Exit(INTERRUPTED)

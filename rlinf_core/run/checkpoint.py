@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlinf_core.errors import CheckpointError
+from rlinf_core.errors import CheckpointError, WorkerError
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
@@ -50,9 +50,11 @@ class CheckpointStore:
                 shutil.rmtree(final)
             os.replace(draft, final)
             self._point_to(final)
-        except (OSError, CheckpointError) as err:
+        except BaseException as err:
             shutil.rmtree(draft, ignore_errors=True)
-            reason = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
+            reason = _reason(err)
+            if reason is None:
+                raise
             raise CheckpointError(
                 f"checkpoint of step {step} was not saved in {self.root}: {reason}; {self._last_good()}"
             ) from err
@@ -67,18 +69,30 @@ class CheckpointStore:
     def open(self, path: Path) -> Checkpoint:
         """Check a checkpoint directory against its manifest. Raises `CheckpointError`."""
         try:
-            manifest = json.loads((path / MANIFEST).read_text())
+            files = json.loads((path / MANIFEST).read_text())["files"].items()
             state = json.loads((path / STATE).read_text())
-        except (OSError, ValueError) as err:
-            raise CheckpointError(f"{path} is not a complete checkpoint: {err}") from err
-        for name, size in manifest["files"].items():
+            step = int(state["step"])
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as err:
+            raise CheckpointError(
+                f"{path} is not a complete checkpoint: {type(err).__name__}: {err}; {self._others(path)}"
+            ) from err
+        for name, size in files:
             file = path / name
-            found = file.stat().st_size if file.exists() else None
-            if found != size:
+            found = f"has {file.stat().st_size} bytes" if file.exists() else "is missing"
+            if found != f"has {size} bytes":
                 raise CheckpointError(
-                    f"checkpoint {path} is damaged: {name} has {found} bytes, {size} were written"
+                    f"checkpoint {path} is damaged: {name} {found}, {size} were written; {self._others(path)}"
                 )
-        return Checkpoint(step=int(state["step"]), path=path, state=state)
+        return Checkpoint(step=step, path=path, state=state)
+
+    def _others(self, bad: Path) -> str:
+        others = [path.name for path in self._steps() if path.name != bad.name]
+        if not others:
+            return "there is no other one, so start a new run"
+        return f"continue from the one before by: ln -sfn {others[-1]} {self.root / 'latest'}"
+
+    def _steps(self) -> list[Path]:
+        return sorted(self.root.glob("step_*"), key=lambda path: int(path.name[5:]))
 
     def _point_to(self, target: Path) -> None:
         draft = self.root / ".latest"
@@ -88,13 +102,20 @@ class CheckpointStore:
         _sync_directory(self.root)
 
     def _prune(self) -> None:
-        kept = sorted(self.root.glob("step_*"), key=lambda path: int(path.name[5:]))
-        for path in kept[: -self.keep] if self.keep else []:
+        for path in self._steps()[: -self.keep] if self.keep else []:
             shutil.rmtree(path)
 
     def _last_good(self) -> str:
         link = self.root / "latest"
         return f"the last good one is {link.resolve()}" if link.exists() else "there is no earlier one"
+
+
+def _reason(err: BaseException) -> str | None:
+    """Why a checkpoint could not be written, or None if the error is about something else."""
+    cause = err.__cause__ if isinstance(err, WorkerError) else err
+    if isinstance(cause, OSError):
+        return cause.strerror or str(cause)
+    return str(cause) if isinstance(cause, CheckpointError) else None
 
 
 def _write_manifest(folder: Path) -> None:

@@ -46,11 +46,13 @@ class TrackerSet:
         """Before the first step."""
         self._each(lambda tracker: tracker.start(output, config, resumed_step))
 
-    def log(self, step: int, metrics: Mapping[str, float], samples: Sequence[Mapping[str, Any]]) -> None:
-        """After every step."""
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """After every step, and after an evaluation before the first one."""
         self._each(lambda tracker: tracker.log(step, metrics))
-        if samples:
-            self._each(lambda tracker: tracker.log_samples(step, samples))
+
+    def log_samples(self, step: int, samples: Sequence[Mapping[str, Any]]) -> None:  # Any: JSON values
+        """Some rows of a step, as records."""
+        self._each(lambda tracker: tracker.log_samples(step, samples))
 
     def finish(self, error: BaseException | None) -> None:
         """At the end."""

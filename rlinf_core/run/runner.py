@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api import OptimizerConfig
 from rlinf_core.comm.stream import Stream
-from rlinf_core.config.show import commented_yaml
-from rlinf_core.errors import CheckpointError, ConfigError
+from rlinf_core.errors import CheckpointError
 from rlinf_core.flows.flow import StepResult, merge_reports, record
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.setup import build
 from rlinf_core.run.checkpoint import Checkpoint, CheckpointStore
 from rlinf_core.run.compose import RunGraph, make_source, start
 from rlinf_core.run.evaluate import eval_metrics
+from rlinf_core.run.events import Events
 from rlinf_core.run.interrupt import Interrupt
 from rlinf_core.run.metrics import JsonLines, TrackerSet
+from rlinf_core.run.output import claim, refuse_used
 
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 SAMPLES_LOGGED = 8  # rows of each step that go to samples.jsonl
 WARM_CHUNK = 25  # supervised steps a call
+STOP_S = 2.0  # that workers get to close
+HURRIED_STOP_S = 0.3  # after Ctrl-C: people wait for their prompt
 
 
 @dataclass
@@ -55,49 +58,52 @@ class Runner:
         self._warm_done = config.warm_start.steps == 0
         self._primary = config.rewards[0].component.name if config.rewards else ""
         self._store = CheckpointStore(self.output / "checkpoints", config.checkpoint.keep)
+        self._events = Events(plugins().observers(), view.warn)
+        self._trackers = TrackerSet({}, view.warn)
 
     def run(self) -> RunSummary:
         """Train to the end, or until Ctrl-C. Every process has ended when this returns or raises."""
         began = time.perf_counter()
-        checkpoint = self._open_output()
+        checkpoint = self._find_start()
         self.source = make_source(self.config)
-        self._open_logs(checkpoint)
-        hooks = plugins().observers()
-        hooks.rlinf_configure(config=self.config)
-        self.summary = RunSummary(self.output, self.step, 0.0)
+        plugins().observers().rlinf_configure(config=self.config)
+        claim(self.output, self.config, self._dumped, resume=self.resume)
+        self.summary = RunSummary(self.output, checkpoint.step if checkpoint else 0, 0.0)
         error: BaseException | None = None
         try:
-            self.view.phase("starting workers")
-            self.graph: RunGraph = start(self.config)
-            try:
-                hooks.rlinf_run_start(run=self)
-                with Interrupt() as self._interrupt:
-                    self._train(checkpoint)
-            finally:
-                self.graph.engine.stop()
+            self._run_workers(checkpoint)
         except BaseException as err:
             error = err
             raise
         finally:
-            hooks.rlinf_run_end(run=self, error=error)
+            self._events.tell("rlinf_run_end", run=self, error=error)
             self._trackers.finish(error)
         self.summary.seconds = time.perf_counter() - began
         return self.summary
 
-    def _open_output(self) -> Checkpoint | None:
+    def _find_start(self) -> Checkpoint | None:
         if not self.resume:
-            if self.output.exists() and any(self.output.iterdir()):
-                raise ConfigError(
-                    f"output: {self.output} is not empty; name another folder, or continue that run with "
-                    f"--resume {self.output}"
-                )
-            self.output.mkdir(parents=True, exist_ok=True)
-            (self.output / "config.yaml").write_text(commented_yaml(self.config))
+            refuse_used(self.output)
             return None
         checkpoint = self._store.latest()
         if checkpoint is None:
             self.view.warn("no checkpoint yet: the run starts from its beginning")
         return checkpoint
+
+    def _run_workers(self, checkpoint: Checkpoint | None) -> None:
+        self.view.phase("starting workers")
+        self.graph: RunGraph = start(self.config)
+        patience = STOP_S
+        try:
+            self._open_logs(checkpoint)
+            self._events.tell("rlinf_run_start", run=self)
+            with Interrupt() as self._interrupt:
+                self._train(checkpoint)
+        except KeyboardInterrupt:
+            patience = HURRIED_STOP_S
+            raise
+        finally:
+            self.graph.engine.stop(patience)
 
     def _open_logs(self, checkpoint: Checkpoint | None) -> None:
         resumed = None if not self.resume else (checkpoint.step if checkpoint else -1)
@@ -112,7 +118,7 @@ class Runner:
             self._restore(checkpoint)
         if not self._warm_done:
             self._warm_start()
-        if checkpoint is None and not self._interrupt.requested:
+        if self.step == 0 and not self.summary.first and not self._interrupt.requested:
             self._evaluate({})
             if self.config.warm_start.steps:
                 self._save()
@@ -146,16 +152,18 @@ class Runner:
             self._evaluate(metrics)
         else:
             self._log(metrics)
-        self._show(result)
-        plugins().observers().rlinf_step_end(run=self, step=self.step, metrics=metrics)
+        self._log_samples(result)
+        self.view.step(self.step, result)
+        self._events.tell("rlinf_step_end", run=self, step=self.step, metrics=metrics)
         every = self.config.checkpoint.every
         if every and self.step % every == 0 and not self._interrupt.requested:
             self._save()
 
-    def _show(self, result: StepResult) -> None:
-        for row in result.rows[:SAMPLES_LOGGED]:
-            self._samples.write({"step": self.step, **record(row)})
-        self.view.step(self.step, result)
+    def _log_samples(self, result: StepResult) -> None:
+        samples = [{"step": self.step, **record(row)} for row in result.rows[:SAMPLES_LOGGED]]
+        for sample in samples:
+            self._samples.write(sample)
+        self._trackers.log_samples(self.step, samples)
 
     def _evaluate(self, metrics: dict[str, float]) -> None:
         """Add evaluation metrics to a step's and log both as one record."""
@@ -172,7 +180,7 @@ class Runner:
 
     def _log(self, metrics: Mapping[str, float]) -> None:
         self._metrics.write({"step": self.step, **metrics})
-        self._trackers.log(self.step, metrics, [])
+        self._trackers.log(self.step, metrics)
 
     def _warm_start(self) -> None:
         warm = self.config.warm_start
@@ -201,7 +209,7 @@ class Runner:
             }
 
         path = self._store.save(self.step, write)
-        plugins().observers().rlinf_checkpoint_saved(run=self, step=self.step, path=path)
+        self._events.tell("rlinf_checkpoint_saved", run=self, step=self.step, path=path)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state

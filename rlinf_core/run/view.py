@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -90,11 +91,18 @@ class View:
             self._table(rows)
 
     def warn(self, text: str, step: int | None = None) -> None:
-        """Say something that matters; the same text once a run."""
-        if text not in self._warned:
-            self._warned.add(text)
+        """Say something that matters; once a run, whatever its numbers."""
+        kind = re.sub(r"\d[\d.]*", "#", text)
+        if kind not in self._warned:
+            self._warned.add(kind)
             at = "" if step is None else f"step {step}: "
             self.console.print(f"[yellow]warning:[/] {at}{escape(text)}", soft_wrap=True)
+
+    def stopped(self, resumable: bool) -> None:
+        """The run was ended in the middle of its work."""
+        self._progress.stop()
+        how = f"; continue with: rlinf train --resume {escape(self.config.output)}" if resumable else ""
+        self.console.print(f"[bold]interrupted[/] without saving{how}", soft_wrap=True)
 
     def end(self, summary: RunSummary) -> None:
         """The run is over."""

@@ -53,7 +53,7 @@ def test_a_failing_tracker_is_reported_once_and_hurts_nobody(tmp_path: Path) -> 
     trackers = TrackerSet({"good": good, "bad": bad}, said.append)
     trackers.start(tmp_path, {}, 0)
     for step in (1, 2, 3):
-        trackers.log(step, {}, [])
+        trackers.log(step, {})
     trackers.finish(None)
     assert good.seen == [1, 2, 3, -1]
     assert bad.seen == [1]

@@ -19,10 +19,13 @@ from rlinf_core.errors import CheckpointError
 
 
 def write(state: dict[str, Tensor], path: Path, world: World) -> None:
-    """Every rank takes part; what all ranks have is written once."""
-    path.mkdir(parents=True, exist_ok=True)
-    with _one_process_is_fine():
-        save(state, storage_writer=FileSystemWriter(path), no_dist=world.size == 1)
+    """Every rank takes part; what all ranks have is written once. Raises `CheckpointError`."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with _one_process_is_fine():
+            save(state, storage_writer=FileSystemWriter(path), no_dist=world.size == 1)
+    except (OSError, RuntimeError, CheckpointException) as err:
+        raise CheckpointError(f"backend fsdp: cannot write {path}: {_first_line(err)}") from err
 
 
 def keys(path: Path) -> set[str]:
@@ -48,6 +51,13 @@ def read(state: dict[str, Tensor], path: Path, world: World) -> None:
             load(state, storage_reader=FileSystemReader(path), no_dist=world.size == 1)
     except (OSError, ValueError, RuntimeError, CheckpointException) as err:
         raise CheckpointError(f"backend fsdp: cannot load the checkpoint {path}: {err}") from err
+
+
+def _first_line(err: BaseException) -> str:
+    """What went wrong on the first rank that failed, or here."""
+    failures = getattr(err, "failures", None)
+    first = next(iter(failures.values()))[0] if failures else err
+    return str(first).strip().partition("\n")[0]
 
 
 @contextmanager

@@ -1,0 +1,54 @@
+"""The folder of a run: refused where it holds another run, claimed once the settings are known to work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlinf_core.config.compose import compose
+from rlinf_core.config.dump import dump
+from rlinf_core.config.options import Options
+from rlinf_core.config.show import commented_yaml
+from rlinf_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlinf_core.config.schema import RunConfig
+
+SETTINGS = "config.yaml"
+LEFT_BY_A_FAILED_START = {SETTINGS, "logs"}
+
+
+def refuse_used(output: Path) -> None:
+    """Raise `ConfigError` if a new run cannot have this folder; what a failed start left is no obstacle."""
+    if not output.exists():
+        return
+    if not output.is_dir():
+        raise ConfigError(f"output: {output} is a file; name a folder")
+    if {entry.name for entry in output.iterdir()} - LEFT_BY_A_FAILED_START:
+        raise ConfigError(
+            f"output: {output} is not empty; name another folder, or continue that run with --resume {output}"
+        )
+
+
+def claim(
+    output: Path,
+    config: RunConfig,
+    dumped: Mapping[str, Any],  # Any: YAML values
+    *,
+    resume: bool,
+) -> None:
+    """Make the folder and write the run's settings into it, those of a resumed run only if they changed.
+
+    Raises `ConfigError` where that is impossible.
+    """
+    target = output / SETTINGS
+    if resume and dump(compose(Options(config=(target,)))) == dict(dumped):
+        return
+    draft = output / f".{SETTINGS}"
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        draft.write_text(commented_yaml(config))
+        draft.replace(target)
+    except OSError as err:
+        raise ConfigError(f"output: cannot write {target}: {err.strerror}; name another folder") from err
