@@ -39,7 +39,7 @@ PAGES = [
     ),
 ]
 SKIPPED = {  # start of a command -> why it is not run here
-    "make ": "the continuous integration runs these",
+    "make ": "sets up and uses an environment of its own, usually the one that runs these tests",
     'pip install ".[': "`make train` and the tests of third-party plugins install the bundles",
 }
 HUB = "Qwen/"
