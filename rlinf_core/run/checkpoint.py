@@ -58,13 +58,13 @@ class CheckpointStore:
             raise CheckpointError(
                 f"checkpoint of step {step} was not saved in {self.root}: {reason}; {self._last_good()}"
             ) from err
-        self._prune()
+        self._prune(step)
         return final
 
     def latest(self) -> Checkpoint | None:
-        """The newest complete checkpoint, or None before the first one."""
+        """The newest complete checkpoint, or None before the first one. Raises `CheckpointError`."""
         link = self.root / "latest"
-        return self.open(link.resolve()) if link.exists() else None
+        return self.open(link.resolve()) if link.exists() or link.is_symlink() else None
 
     def open(self, path: Path) -> Checkpoint:
         """Check a checkpoint directory against its manifest. Raises `CheckpointError`."""
@@ -92,7 +92,7 @@ class CheckpointStore:
         return f"continue from the one before by: ln -sfn {others[-1]} {self.root / 'latest'}"
 
     def _steps(self) -> list[Path]:
-        return sorted(self.root.glob("step_*"), key=lambda path: int(path.name[5:]))
+        return sorted(self.root.glob("step_*"), key=_number)
 
     def _point_to(self, target: Path) -> None:
         draft = self.root / ".latest"
@@ -101,13 +101,19 @@ class CheckpointStore:
         os.replace(draft, self.root / "latest")
         _sync_directory(self.root)
 
-    def _prune(self) -> None:
-        for path in self._steps()[: -self.keep] if self.keep else []:
+    def _prune(self, step: int) -> None:
+        """Later steps are left alone: they are there if the run was set back to an earlier checkpoint."""
+        until = [path for path in self._steps() if _number(path) <= step]
+        for path in until[: -self.keep] if self.keep else []:
             shutil.rmtree(path)
 
     def _last_good(self) -> str:
         link = self.root / "latest"
         return f"the last good one is {link.resolve()}" if link.exists() else "there is no earlier one"
+
+
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix("step_"))
 
 
 def _reason(err: BaseException) -> str | None:

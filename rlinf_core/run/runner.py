@@ -66,8 +66,11 @@ class Runner:
         began = time.perf_counter()
         checkpoint = self._find_start()
         self.source = make_source(self.config)
+        if checkpoint is not None:
+            self._go_on_with_data(checkpoint)
         plugins().observers().rlinf_configure(config=self.config)
-        claim(self.output, self.config, self._dumped, resume=self.resume)
+        if not self.resume:
+            claim(self.output, self.config, self._dumped, resume=False)
         self.summary = RunSummary(self.output, checkpoint.step if checkpoint else 0, 0.0)
         error: BaseException | None = None
         try:
@@ -95,10 +98,14 @@ class Runner:
         self.graph: RunGraph = start(self.config)
         patience = STOP_S
         try:
+            if checkpoint is not None:
+                self._restore(checkpoint)
+            if self.resume:  # not before the checkpoint is known to work: a failed attempt changes nothing
+                claim(self.output, self.config, self._dumped, resume=True)
             self._open_logs(checkpoint)
             self._events.tell("rlinf_run_start", run=self)
             with Interrupt() as self._interrupt:
-                self._train(checkpoint)
+                self._train()
         except KeyboardInterrupt:
             patience = HURRIED_STOP_S
             raise
@@ -113,9 +120,7 @@ class Runner:
         self._trackers = TrackerSet(trackers, self.view.warn)
         self._trackers.start(self.output, self._dumped, checkpoint.step if checkpoint else 0)
 
-    def _train(self, checkpoint: Checkpoint | None) -> None:
-        if checkpoint is not None:
-            self._restore(checkpoint)
+    def _train(self) -> None:
         if not self._warm_done:
             self._warm_start()
         if self.step == 0 and not self.summary.first and not self._interrupt.requested:
@@ -211,14 +216,19 @@ class Runner:
         path = self._store.save(self.step, write)
         self._events.tell("rlinf_checkpoint_saved", run=self, step=self.step, path=path)
 
+    def _go_on_with_data(self, checkpoint: Checkpoint) -> None:
+        try:
+            self.source.load_state_dict(checkpoint.state["source"])
+        except KeyError as err:
+            raise _lacks(checkpoint, err) from err
+
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         try:
-            self.source.load_state_dict(state["source"])
             self.graph.actor.call("load", str(checkpoint.path / "trainer"), state["algorithm"]).wait()
             self.summary.first = dict(state["first_eval"])
         except KeyError as err:
-            raise CheckpointError(f"checkpoint {checkpoint.path} lacks {err} in state.json") from err
+            raise _lacks(checkpoint, err) from err
         if state["ranks"] != self.graph.ranks:
             self.view.warn(
                 f"the checkpoint was written by {state['ranks']} ranks, this run has {self.graph.ranks}: "
@@ -230,3 +240,7 @@ class Runner:
     def _saved_step(self) -> int | None:
         latest = self._store.latest()
         return latest.step if latest else None
+
+
+def _lacks(checkpoint: Checkpoint, key: KeyError) -> CheckpointError:
+    return CheckpointError(f"checkpoint {checkpoint.path} lacks {key} in state.json")

@@ -93,3 +93,23 @@ def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
     store.save(1, writer("first"))
     store.save(1, writer("second"))
     assert json.loads((tmp_path / "latest" / "state.json").read_text())["note"] == "second"
+
+
+def test_a_run_set_back_to_an_earlier_checkpoint_keeps_what_it_saves(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=2)
+    for step in (20, 30):
+        store.save(step, writer(str(step)))
+    store.save(25, writer("25"))
+    latest = store.latest()
+    assert latest is not None
+    assert latest.step == 25
+    assert (tmp_path / "step_30").exists()
+
+
+def test_a_latest_that_points_nowhere_is_an_error_and_no_fresh_start(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=2)
+    for step in (1, 2):
+        store.save(step, writer(str(step)))
+    (tmp_path / "step_2").rename(tmp_path / "moved")
+    with pytest.raises(CheckpointError, match=r"step_2 is not a complete checkpoint.*ln -sfn step_1"):
+        store.latest()

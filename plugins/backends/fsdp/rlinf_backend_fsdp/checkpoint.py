@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +31,7 @@ def keys(path: Path) -> set[str]:
     """The names in a checkpoint. Raises `CheckpointError`."""
     try:
         return set(FileSystemReader(path).read_metadata().state_dict_metadata)
-    except (OSError, EOFError, pickle.UnpicklingError, AttributeError) as err:
+    except Exception as err:  # bytes that are no pickle make it raise whatever they happen to spell
         raise CheckpointError(
             f"backend fsdp: no readable checkpoint in {path} ({type(err).__name__}: {err}); name another one"
         ) from err
@@ -50,7 +49,7 @@ def read(state: dict[str, Tensor], path: Path, world: World) -> None:
         with _one_process_is_fine():
             load(state, storage_reader=FileSystemReader(path), no_dist=world.size == 1)
     except (OSError, ValueError, RuntimeError, CheckpointException) as err:
-        raise CheckpointError(f"backend fsdp: cannot load the checkpoint {path}: {err}") from err
+        raise CheckpointError(f"backend fsdp: cannot load the checkpoint {path}: {_first_line(err)}") from err
 
 
 def _first_line(err: BaseException) -> str:
