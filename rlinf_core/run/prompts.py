@@ -77,14 +77,20 @@ class PromptSource:
         return drawn
 
     def first(self, count: int) -> list[Prompt]:
-        """The first `count` prompts in dataset order that fit, for evaluation."""
-        prompts = (self.prompt(i) for i in range(len(self.dataset)))
+        """The first `count` prompts in dataset order, for evaluation. Long ones are dropped where
+        `train.max_prompt_tokens` allows it; raises `DataError` where it does not, or where none is left."""
         kept: list[Prompt] = []
-        for prompt in prompts:
-            if len(prompt.token_ids) <= self.room:
+        long: list[int] = []
+        for index in range(len(self.dataset)):
+            prompt = self.prompt(index)
+            if len(prompt.token_ids) <= self.limit:
                 kept.append(prompt)
+            else:
+                long.append(len(prompt.token_ids))
             if len(kept) == count:
                 break
+        if long and not (kept and self.max_prompt_tokens):
+            raise self._too_long(len(long), len(long) + len(kept), max(long))
         return kept
 
     def prompt(self, index: int) -> Prompt:

@@ -44,7 +44,9 @@ class View:
         config = self.config
         parts = [config.algo.name, config.backend.name, config.model.name]
         parts += [part.name for part in (config.data, config.simulator) if part]
-        self.console.print(f"[bold]rlinf train[/] {escape(' · '.join(parts))} → {escape(config.output)}")
+        self.console.print(
+            f"[bold]rlinf train[/] {escape(' · '.join(parts))} → {escape(config.output)}", soft_wrap=True
+        )
         self._progress.start()
         return self
 

@@ -94,7 +94,8 @@ class HFLM(Model):
                 f"missing {sorted(set(missing) - known)[:4]}"
             )
         path.mkdir(parents=True, exist_ok=True)
-        module.save_pretrained(path)
+        with sources.no_progress_bars():
+            module.save_pretrained(path)
         self._processor.save(path)
 
     @cached_property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +65,8 @@ def load_module(source: Source, config: HFLMConfig) -> nn.Module:
     options: dict[str, Any] = {"dtype": getattr(torch, config.dtype), **source.options}
     if config.attn_implementation:
         options["attn_implementation"] = config.attn_implementation
-    module: nn.Module = _load(AutoModelForCausalLM, source, config, "weights", options)
+    with no_progress_bars():
+        module: nn.Module = _load(AutoModelForCausalLM, source, config, "weights", options)
     quantizer: Any = getattr(module, "hf_quantizer", None)
     if source.gguf and quantizer is not None:  # weights were dequantised; saving must not claim otherwise
         quantizer.remove_quantization_config(module)
@@ -79,6 +82,20 @@ def load_processor(source: Source, config: HFLMConfig) -> HFProcessor:
     tokenizer = _load(AutoTokenizer, source, config, "tokenizer", options)
     ends = end_ids(tokenizer, model_config, *_generation_config(source))
     return HFProcessor(tokenizer, model_config, config, ends)
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Keep transformers from drawing over the run's own progress."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _load(auto: Any, source: Source, config: HFLMConfig, what: str, options: dict[str, Any]) -> Any:
