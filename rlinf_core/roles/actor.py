@@ -140,7 +140,13 @@ class ActorWorker(Worker):
 
     def export(self, path: str) -> None:
         """Write the policy in the model's own format."""
-        self.trainer.export(Path(path))
+        try:
+            self.trainer.export(Path(path))
+        except OSError as err:
+            raise CheckpointError(
+                f"cannot write the exported model to {path}: {err.strerror or err}; the checkpoint of the "
+                "last step is complete: free some space and resume the run"
+            ) from err
 
     def close(self) -> None:
         """Leave process groups."""

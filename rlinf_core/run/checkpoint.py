@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rlinf_core.errors import CheckpointError, WorkerError
+from rlinf_core.run.manifest import check_manifest, sync_directory, write_manifest
 
-MANIFEST = "manifest.json"
 STATE = "state.json"
 
 
@@ -45,7 +45,7 @@ class CheckpointStore:
             draft.mkdir(parents=True)
             state = write(draft)
             (draft / STATE).write_text(json.dumps({"step": step, **state}, indent=1))
-            _write_manifest(draft)
+            write_manifest(draft)
             if final.exists():
                 shutil.rmtree(final)
             os.replace(draft, final)
@@ -66,24 +66,23 @@ class CheckpointStore:
         link = self.root / "latest"
         return self.open(link.resolve()) if link.exists() or link.is_symlink() else None
 
+    def latest_step(self) -> int | None:
+        """The step of the newest checkpoint, which is not opened."""
+        link = self.root / "latest"
+        return _number(link.readlink()) if link.is_symlink() else None
+
     def open(self, path: Path) -> Checkpoint:
         """Check a checkpoint directory against its manifest. Raises `CheckpointError`."""
         try:
-            files = json.loads((path / MANIFEST).read_text())["files"].items()
+            check_manifest(path)
             state = json.loads((path / STATE).read_text())
-            step = int(state["step"])
+            return Checkpoint(step=int(state["step"]), path=path, state=state)
+        except CheckpointError as err:
+            raise CheckpointError(f"{err}; {self._others(path)}") from err
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as err:
             raise CheckpointError(
                 f"{path} is not a complete checkpoint: {type(err).__name__}: {err}; {self._others(path)}"
             ) from err
-        for name, size in files:
-            file = path / name
-            found = f"has {file.stat().st_size} bytes" if file.exists() else "is missing"
-            if found != f"has {size} bytes":
-                raise CheckpointError(
-                    f"checkpoint {path} is damaged: {name} {found}, {size} were written; {self._others(path)}"
-                )
-        return Checkpoint(step=step, path=path, state=state)
 
     def _others(self, bad: Path) -> str:
         others = [path.name for path in self._steps() if path.name != bad.name]
@@ -99,7 +98,7 @@ class CheckpointStore:
         draft.unlink(missing_ok=True)
         draft.symlink_to(target.name)
         os.replace(draft, self.root / "latest")
-        _sync_directory(self.root)
+        sync_directory(self.root)
 
     def _prune(self, step: int) -> None:
         """Later steps are left alone: they are there if the run was set back to an earlier checkpoint."""
@@ -122,25 +121,3 @@ def _reason(err: BaseException) -> str | None:
     if isinstance(cause, OSError):
         return cause.strerror or str(cause)
     return str(cause) if isinstance(cause, CheckpointError) else None
-
-
-def _write_manifest(folder: Path) -> None:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    sizes = {}
-    for path in files:
-        with path.open("rb") as handle:
-            os.fsync(handle.fileno())
-        sizes[str(path.relative_to(folder))] = path.stat().st_size
-    with (folder / MANIFEST).open("w") as handle:
-        json.dump({"files": sizes}, handle, indent=1)
-        handle.flush()
-        os.fsync(handle.fileno())
-    _sync_directory(folder)
-
-
-def _sync_directory(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +20,24 @@ class JsonLines:
     def __init__(self, path: Path, resumed_step: int | None = None) -> None:
         self.path = path
         if resumed_step is not None and path.exists():
-            kept = [line for line in path.read_text().splitlines() if _step_of(line) <= resumed_step]
-            draft = path.with_suffix(".draft")
-            draft.write_text("".join(f"{line}\n" for line in kept))
-            draft.replace(path)
+            with self._told():
+                self._keep_until(resumed_step)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record. Raises `RlinfError` when the disk is full."""
+        with self._told(), self.path.open("a") as file:
+            file.write(json.dumps(record, default=_plain) + "\n")
+
+    def _keep_until(self, step: int) -> None:
+        kept = [line for line in self.path.read_text().splitlines() if _step_of(line) <= step]
+        draft = self.path.with_suffix(".draft")
+        draft.write_text("".join(f"{line}\n" for line in kept))
+        draft.replace(self.path)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
         try:
-            with self.path.open("a") as file:
-                file.write(json.dumps(record, default=_plain) + "\n")
+            yield
         except OSError as err:
             raise RlinfError(
                 f"cannot write {self.path}: {err.strerror}; free some space and resume the run"

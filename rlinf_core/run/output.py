@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,4 +52,17 @@ def claim(
         draft.write_text(commented_yaml(config))
         draft.replace(target)
     except OSError as err:
-        raise ConfigError(f"output: cannot write {target}: {err.strerror}; name another folder") from err
+        advice = "free some space, or resume on another disk" if resume else "name another folder"
+        raise ConfigError(f"output: cannot write {target}: {err.strerror}; {advice}") from err
+
+
+def put_in_place(draft: Path, final: Path) -> None:
+    """Let a finished folder take the place of an older one. Raises `ConfigError`."""
+    try:
+        if final.is_dir():
+            shutil.rmtree(final)
+        draft.replace(final)
+    except OSError as err:
+        raise ConfigError(
+            f"output: cannot write {final}: {err.strerror}; move away what is there and resume the run"
+        ) from err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from rlinf_core.run.evaluate import eval_metrics
 from rlinf_core.run.events import Events
 from rlinf_core.run.interrupt import Interrupt
 from rlinf_core.run.metrics import JsonLines, TrackerSet
-from rlinf_core.run.output import claim, refuse_used
+from rlinf_core.run.output import claim, put_in_place, refuse_used
 
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
@@ -136,12 +137,22 @@ class Runner:
         if self._interrupt.requested:
             self.view.phase("interrupted; saving")
             self.summary.interrupted = True
-        if self._warm_done and self._saved_step() != self.step:
+        if self._warm_done and self._store.latest_step() != self.step:
             self._save()
         if self.config.checkpoint.export and not self._interrupt.requested:
-            self.summary.exported = self.output / "export"
-            self.graph.actor.call("export", str(self.summary.exported)).wait()
+            self.summary.exported = self._export()
         self.summary.step = self.step
+
+    def _export(self) -> Path:
+        """Written aside first, so that a failure leaves the export of an earlier end as it was."""
+        draft, final = self.output / ".draft-export", self.output / "export"
+        shutil.rmtree(draft, ignore_errors=True)
+        try:
+            self.graph.actor.call("export", str(draft)).wait()
+            put_in_place(draft, final)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return final
 
     def _one_step(self) -> None:
         began = time.perf_counter()
@@ -236,10 +247,6 @@ class Runner:
             )
         self.step = checkpoint.step
         self._warm_done = True
-
-    def _saved_step(self) -> int | None:
-        latest = self._store.latest()
-        return latest.step if latest else None
 
 
 def _lacks(checkpoint: Checkpoint, key: KeyError) -> CheckpointError:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def export_policy(trainer: FSDPTrainer, path: Path) -> None:
-    """Gather tensor by tensor on every rank; rank 0 writes."""
+    """Gather tensor by tensor on every rank; rank 0 writes. Raises `OSError`."""
     state = _full_state(trainer.policy.inner)
     if trainer.world.rank != 0:
         for _ in state:
@@ -46,5 +47,8 @@ def _export_adapters(trainer: FSDPTrainer, state: Iterator[tuple[str, Tensor]], 
     """Merge in a module of its own: the trained one is never touched."""
     adapted: Any = apply_lora(trainer.model.module(trainer.seed), trainer.lora, trainer.seed)  # Any: peft
     adapted.load_state_dict(dict(state))
-    adapted.save_pretrained(path / "adapter")
+    try:
+        adapted.save_pretrained(path / "adapter")
+    except SafetensorError as err:  # how its writer tells of a full disk
+        raise OSError(str(err)) from err
     trainer.model.export(iter(adapted.merge_and_unload().state_dict().items()), path)

@@ -83,7 +83,7 @@ class HFLM(Model):
         return FusedDecoder(module, own if decode_dtype == "auto" else getattr(torch, decode_dtype))
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
-        """Write a directory that `AutoModelForCausalLM` and `AutoTokenizer` load."""
+        """Write a directory that `AutoModelForCausalLM` and `AutoTokenizer` load. Raises `OSError`."""
         module: Any = self.module()  # Any: transformers modules are not typed
         tensors = {name: tensor.detach().cpu() for name, tensor in state}
         missing, unexpected = module.load_state_dict(tensors, strict=False)
@@ -94,8 +94,7 @@ class HFLM(Model):
                 f"missing {sorted(set(missing) - known)[:4]}"
             )
         path.mkdir(parents=True, exist_ok=True)
-        with sources.no_progress_bars():
-            module.save_pretrained(path)
+        sources.save_module(module, path)
         self._processor.save(path)
 
     @cached_property

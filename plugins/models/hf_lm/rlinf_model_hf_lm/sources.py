@@ -84,6 +84,17 @@ def load_processor(source: Source, config: HFLMConfig) -> HFProcessor:
     return HFProcessor(tokenizer, model_config, config, ends)
 
 
+def save_module(module: Any, path: Path) -> None:  # Any: transformers modules are not typed
+    """Write weights and configuration. Raises `OSError`."""
+    from safetensors import SafetensorError
+
+    try:
+        with no_progress_bars():
+            module.save_pretrained(path)
+    except SafetensorError as err:  # how its writer tells of a full disk
+        raise OSError(str(err)) from err
+
+
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
     """Keep transformers from drawing over the run's own progress."""

@@ -1,0 +1,156 @@
+"""Runs that cannot go on: one clear line, exit code 2, and the run's folder is as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_changed_settings_are_shown_side_by_side(rlinf: Any, saved: Any) -> None:
+    before = saved.content()
+    ended = rlinf("train", "--resume", saved.output, "optimizer.lr=0.5", "--seed=3")
+    assert ended.code == 2
+    assert set(ended.err.splitlines()[1:3]) == {"  seed: 0 -> 3", "  optimizer.lr: 1e-05 -> 0.5"}
+    assert "--allow-changes" in ended.err
+    assert saved.content() == before
+
+
+def test_changed_settings_can_be_allowed_and_are_the_run_s_from_then_on(rlinf: Any, saved: Any) -> None:
+    longer = ("train", "--resume", saved.output, "train.steps=3", "optimizer.lr=0.5", "--allow-changes")
+    assert rlinf(*longer).code == 0
+    assert saved.steps() == [0, 1, 2, 3]
+    assert "lr: 0.5" in (saved.output / "config.yaml").read_text()
+
+
+def test_a_resumed_run_stays_in_its_folder(refused: Any, saved: Any, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert "drop --output" in refused("train", "--resume", saved.output, "--output", other)
+    assert not other.exists()
+
+
+@pytest.mark.parametrize("there", ["nothing", "an empty folder", "a folder of something else"])
+def test_a_folder_that_is_no_run_cannot_be_resumed(refused: Any, tmp_path: Path, there: str) -> None:
+    folder = tmp_path / "notes"
+    if there != "nothing":
+        folder.mkdir()
+    if there == "a folder of something else":
+        (folder / "todo.txt").write_text("buy milk")
+    assert "there is no run here" in refused("train", "--resume", folder)
+
+
+def test_data_changed_since_the_checkpoint_is_refused(refused: Any, rlinf: Any, saved: Any) -> None:
+    before, rows = saved.content(), saved.data.read_text()
+    saved.data.write_text(rows.replace('"answer": "8"', '"answer": "9"'))
+    said = refused("train", "--resume", saved.output, "train.steps=3")
+    assert "the dataset changed since the checkpoint" in said
+    assert saved.content() == before
+    saved.data.write_text(rows)
+    assert rlinf("train", "--resume", saved.output, "train.steps=3").code == 0
+    assert saved.steps() == [0, 1, 2, 3]
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def spoil(file: Path) -> None:
+    file.write_bytes(b"\x80\x04\x95" + b"\xff" * (file.stat().st_size - 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "says"),
+    [
+        ("trainer/__0_0.distcp", cut, "is damaged: trainer/__0_0.distcp has"),
+        ("trainer/__0_0.distcp", os.remove, "is damaged: trainer/__0_0.distcp is missing"),
+        ("trainer/__0_0.distcp", spoil, "is damaged: the content of trainer/__0_0.distcp"),
+        ("trainer/.metadata", spoil, "is damaged: the content of trainer/.metadata"),
+        ("state.json", cut, "is damaged: state.json has"),
+        ("manifest.json", os.remove, "is not a complete checkpoint"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_offered(
+    refused: Any, saved: Any, name: str, harm: Callable[[Path], None], says: str
+) -> None:
+    harm(saved.output / "checkpoints" / "latest" / name)
+    before = saved.content()
+    said = refused("train", "--resume", saved.output, "train.steps=3")
+    assert says in said
+    assert f"ln -sfn step_1 {saved.output}/checkpoints/latest" in said
+    assert saved.content() == before
+
+
+def test_a_run_goes_on_from_the_checkpoint_offered(refused: Any, rlinf: Any, saved: Any) -> None:
+    cut(saved.trainer("__0_0.distcp"))
+    said = refused("train", "--resume", saved.output, "train.steps=3")
+    subprocess.run(shlex.split(said.partition("by: ")[2]), check=True)
+    assert rlinf("train", "--resume", saved.output, "train.steps=3").code == 0
+    assert saved.steps() == [0, 1, 2, 3]
+    assert (saved.output / "checkpoints" / "latest").readlink() == Path("step_3")
+
+
+def test_a_checkpoint_of_another_model_is_refused(refused: Any, saved: Any) -> None:
+    before = saved.content()
+    larger = ("model.preset=tiny-llama", "--allow-changes")
+    said = refused("train", "--resume", saved.output, "train.steps=3", *larger)
+    assert "checkpoint" in said
+    assert "step_2" in said
+    assert saved.content() == before
+
+
+@contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """What a full disk does, for files that would grow beyond the size."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(refused: Any, rlinf: Any, saved: Any) -> None:
+    good = saved.content()
+    with files_limited_to(100_000):
+        said = refused("train", "--resume", saved.output, "train.steps=3")
+    assert "checkpoint of step 3 was not saved" in said
+    assert f"the last good one is {saved.output.resolve()}/checkpoints/step_2" in said
+    kept = {name: text for name, text in saved.content().items() if name.startswith("checkpoints")}
+    assert kept == {name: text for name, text in good.items() if name.startswith("checkpoints")}
+    assert rlinf("train", "--resume", saved.output, "train.steps=3").code == 0
+    assert saved.steps() == [0, 1, 2, 3]
+
+
+def test_a_disk_full_at_a_metric_is_told(refused: Any, saved: Any) -> None:
+    metrics = saved.output / "metrics.jsonl"
+    metrics.write_text(metrics.read_text() + json.dumps({"step": 2, "note": "x" * 20_000}) + "\n")
+    with files_limited_to(metrics.stat().st_size):
+        said = refused("train", "--resume", saved.output, "train.steps=3")
+    assert said.startswith(f"cannot write {metrics}: File too large")
+    assert "free some space and resume the run" in said
+
+
+def test_a_disk_full_at_the_export_leaves_the_former_one(refused: Any, saved: Any) -> None:
+    before = saved.content()
+    with files_limited_to(100_000):
+        said = refused("train", "--resume", saved.output)
+    assert said.startswith("cannot write the exported model")
+    assert saved.content() == before
+
+
+def test_something_in_the_way_of_the_export_is_not_removed(refused: Any, saved: Any) -> None:
+    shutil.rmtree(saved.output / "export")
+    (saved.output / "export").write_text("in the way")
+    said = refused("train", "--resume", saved.output, "train.steps=3")
+    assert f"cannot write {saved.output}/export" in said
+    assert (saved.output / "export").read_text() == "in the way"
+    assert (saved.output / "checkpoints" / "latest").readlink() == Path("step_3")
