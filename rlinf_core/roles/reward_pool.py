@@ -180,16 +180,17 @@ class _Round:
 
     def _unscored(self, process: ScoringProcess, verdict: str, ending: str) -> ScoredItem:
         term = self.pool.terms[len(process.columns)]
-        label = f"reward {term.name!r} ({term.target})"
         results = [column[0] for column in process.columns]
         if verdict == "timeout":
             limit = f"{self.pool.timeout_s:g} s (reward_pool.timeout_s)"
             self.pool.hangs += 1
             if self.pool.hangs >= MOST_HANGS:
-                raise RewardError(f"{label} took longer than {limit} for {MOST_HANGS} responses in a row")
-            results.append(RewardResult(0.0, "timeout", f"{label} took longer than {limit}"))
+                raise RewardError(
+                    f"{term.label} took longer than {limit} for {MOST_HANGS} responses in a row"
+                )
+            results.append(RewardResult(0.0, "timeout", f"{term.label} took longer than {limit}"))
         else:
-            results.append(RewardResult(0.0, "error", f"{label} ended its process with {ending}"))
+            results.append(RewardResult(0.0, "error", f"{term.label} ended its process with {ending}"))
         return combine(self.pool.terms, results)
 
     def _abandon(self) -> None:

@@ -25,6 +25,12 @@ class PoolReward:
     config: Any = None  # Any: each plugin has its own config dataclass
     weight: float = 1.0
 
+    @property
+    def label(self) -> str:
+        """The reward and where its code is: `target` of its config where that names the user's own."""
+        own = getattr(self.config, "target", None)
+        return f"reward {self.name!r} ({own if isinstance(own, str) else self.target})"
+
 
 @dataclass
 class ScoredItem:
@@ -40,8 +46,7 @@ class LoadedReward:
     """A reward made ready in this process, with its results checked."""
 
     def __init__(self, term: PoolReward) -> None:
-        self.name = term.name
-        self.target = term.target
+        self.label = term.label
         self.reward = _construct(term)
 
     def score(self, items: Sequence[RewardItem], retries: int) -> list[RewardResult]:
@@ -66,13 +71,13 @@ class LoadedReward:
         except Exception as err:  # user code: its failure becomes the item's verdict
             if retries > 0:
                 return self._single(item, retries - 1)
-            return RewardResult(0.0, "error", f"{self._label} raised {_summary(err)}")
+            return RewardResult(0.0, "error", f"{self.label} raised {_summary(err)}")
 
     def _call(self, items: Sequence[RewardItem]) -> list[RewardResult]:
         results = list(self.reward.score(items))
         if len(results) != len(items):
             raise RewardError(
-                f"{self._label} returned {len(results)} results for {len(items)} responses; "
+                f"{self.label} returned {len(results)} results for {len(items)} responses; "
                 "return one per response, in order"
             )
         return [self._checked(result) for result in results]
@@ -82,19 +87,15 @@ class LoadedReward:
         try:
             value = float(given.value if given else result)  # type: ignore[arg-type]  # checked here
         except (TypeError, ValueError):
-            return RewardResult(0.0, "error", f"{self._label} returned {result!r}, which is not a number")
+            return RewardResult(0.0, "error", f"{self.label} returned {result!r}, which is not a number")
         if given and given.verdict not in VERDICTS:
             known = ", ".join(VERDICTS)
-            return RewardResult(0.0, "error", f"{self._label}: verdict {given.verdict!r} is none of {known}")
+            return RewardResult(0.0, "error", f"{self.label}: verdict {given.verdict!r} is none of {known}")
         if given and given.verdict in ("timeout", "error"):
-            return RewardResult(0.0, given.verdict, f"{self._label}: {given.detail or given.verdict}")
+            return RewardResult(0.0, given.verdict, f"{self.label}: {given.detail or given.verdict}")
         if not math.isfinite(value):
-            return RewardResult(0.0, "error", f"{self._label} returned {value}")
+            return RewardResult(0.0, "error", f"{self.label} returned {value}")
         return RewardResult(value, given.verdict, given.detail) if given else RewardResult(value)
-
-    @property
-    def _label(self) -> str:
-        return f"reward {self.name!r} ({self.target})"
 
 
 def combine(terms: Sequence[PoolReward], results: Sequence[RewardResult]) -> ScoredItem:
@@ -119,7 +120,7 @@ def _construct(term: PoolReward) -> Reward:
     except RewardError:
         raise
     except Exception as err:  # plugin code: any failure to load it is told in one line
-        raise RewardError(f"reward {term.name!r} ({term.target}) cannot be loaded: {_summary(err)}") from err
+        raise RewardError(f"{term.label} cannot be loaded: {_summary(err)}") from err
     return reward
 
 
