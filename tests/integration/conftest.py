@@ -10,13 +10,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlinf_core.cli.app import main
+from rlinf_core.comm.stream import Stream
+from rlinf_core.config.compose import compose
+from rlinf_core.config.options import Options
+from rlinf_core.run.checkpoint import CheckpointStore
+from rlinf_core.run.compose import make_source
+from rlinf_core.run.compose import start as start_workers
+from rlinf_core.types import Sample
 
 REWARD = '''
 import time
@@ -95,6 +102,21 @@ class Job:
         """The exported parameters."""
         return (self.output / "export" / "model.safetensors").read_bytes()
 
+    def run_eval(self) -> list[tuple[list[int], list[int]]]:
+        """Token ids of prompts and responses of an evaluation from the latest checkpoint."""
+        settings = compose(Options(config=(self.output / "config.yaml",)))
+        checkpoint = CheckpointStore(self.output / "checkpoints", 2).latest()
+        assert checkpoint is not None
+        graph = start_workers(replace(settings, output=""))
+        try:
+            state = checkpoint.state["algorithm"]
+            graph.actor.call("load", str(checkpoint.path / "trainer"), state).wait()
+            rows = graph.flow.evaluate(Stream.of(make_source(settings).eval()))
+            samples = [row for row in rows if isinstance(row, Sample)]
+            return [(s.prompt.token_ids.tolist(), s.response_ids.tolist()) for s in samples]
+        finally:
+            graph.engine.stop()
+
 
 def invoke(*args: str) -> Done:
     """`rlinf ARGS` in this process."""
@@ -145,13 +167,19 @@ class Started:
             assert time.monotonic() < end, "it takes too long"
             time.sleep(0.005)
 
+    def wait_for_text(self, text: str) -> None:
+        """Wait until a line with this text was printed."""
+        assert self.process.stdout is not None
+        while text not in (line := self.process.stdout.readline()):
+            assert line, self.process.communicate()
+
     def done(self, timeout_s: float = 120) -> Done:
         """Wait for the end."""
         out, err = self.process.communicate(timeout=timeout_s)
         return Done(self.process.returncode, out, err)
 
 
-def alive(pids: list[int]) -> list[int]:
+def still_alive(pids: list[int]) -> list[int]:
     """Those that still run."""
     return [pid for pid in pids if _state(pid) not in ("", "Z", "X")]
 
@@ -199,7 +227,7 @@ def start() -> Iterator[Callable[..., Started]]:
 
     yield begin
     for started in made:
-        for pid in alive(started.family()) if started.process.poll() is None else []:
+        for pid in still_alive(started.family()) if started.process.poll() is None else []:
             os.kill(pid, 9)
         started.process.wait()
 
@@ -208,3 +236,9 @@ def start() -> Iterator[Callable[..., Started]]:
 def command() -> Callable[..., Done]:
     """`rlinf ARGS` in this process."""
     return invoke
+
+
+@pytest.fixture(scope="session")
+def alive() -> Callable[[list[int]], list[int]]:
+    """Those processes of a list that still run."""
+    return still_alive
