@@ -42,6 +42,12 @@ class PromptSource:
 
     def check(self) -> None:
         """Raise `DataError` if prompts (of the first 10,000) do not fit into the context."""
+        context = self.processor.context_length
+        if self.room < 1:
+            raise DataError(
+                f"sampling.max_new_tokens: {context - self.room} leaves no token for a prompt in the context "
+                f"of {context}; choose less, such as {context // 2}"
+            )
         if self.max_prompt_tokens:
             lengths = [len(self._encode(self.dataset[i])) for i in range(min(SCAN, len(self.dataset)))]
             if lengths and min(lengths) > self.limit:
@@ -102,6 +108,10 @@ class PromptSource:
     def demonstrations(self, count: int) -> list[Sample]:
         """The next `count` rows with their demonstrations as samples to imitate."""
         return [self._demonstration(prompt) for prompt in self.draw(count)]
+
+    def check_demonstrations(self) -> None:
+        """Raise `DataError` if the first row has nothing to imitate."""
+        self._demonstration(self.prompt(0))
 
     def _demonstration(self, prompt: Prompt) -> Sample:
         text = self.dataset[prompt.index].demonstration

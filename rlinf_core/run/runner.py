@@ -69,7 +69,7 @@ class Runner:
         self.source = make_source(self.config)
         if checkpoint is not None:
             self._go_on_with_data(checkpoint)
-        plugins().observers().rlinf_configure(config=self.config)
+        self._events.ask("rlinf_configure", config=self.config)
         if not self.resume:
             claim(self.output, self.config, self._dumped, resume=False)
         self.summary = RunSummary(self.output, checkpoint.step if checkpoint else 0, 0.0)

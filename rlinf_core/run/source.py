@@ -55,6 +55,8 @@ class TextSource(Source):
         self.held_out = PromptSource(build_dataset(component, "eval", config.seed), *room)
         self.warm = PromptSource(self.prompts.dataset, processor, derive_seed(config.seed, "warm"), *room[2:])
         self.prompts.check()
+        if config.warm_start.steps:
+            self.warm.check_demonstrations()
         self._eval_prompts = self.held_out.first(config.eval.samples)
 
     def train(self, step: int) -> Iterator[list[Any]]:

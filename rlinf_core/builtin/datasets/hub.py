@@ -42,6 +42,8 @@ class HubDataset(RecordDataset):
 
     def _download(self, library: Any, split: str) -> Any:
         path = self.config.path
+        if path.startswith((".", "/", "~")) or path.count("/") > 1:
+            raise DataError(f"data directory {path} does not exist (current directory: {Path.cwd()})")
         try:
             return library.load_dataset(path, self.config.subset or None, split=split)
         except Exception as err:  # the library raises many kinds; the cause is in the message

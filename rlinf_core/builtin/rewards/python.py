@@ -72,7 +72,7 @@ def load_function(target: str) -> RewardFunction:
     function = getattr(module, name, None)
     if not callable(function):
         offered = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        there = ", ".join(offered) or "none"
+        there = (", ".join(offered[:8]) + (", ..." if len(offered) > 8 else "")) or "none"
         raise RewardError(
             f"reward.target {target}: {place} has no function {name!r}; "
             f"there: {there}.{suggest(name, offered)}"
