@@ -57,6 +57,7 @@ class ActorWorker(Worker):
         super().__init__(context)
         self.config = config
         self.algorithm = build_algorithm(config)
+        torch.manual_seed(_seed(config.seed, context.rank, 0))  # of what a trainer draws, such as dropout
         self.model = build_model(config, spaces)
         self.trainer = build_backend(config).build(
             self.model,

@@ -107,6 +107,8 @@ class Runner:
             self._events.tell("rlinf_run_start", run=self)
             with Interrupt() as self._interrupt:
                 self._train()
+            if self._interrupt.requested:
+                patience = HURRIED_STOP_S
         except KeyboardInterrupt:
             patience = HURRIED_STOP_S
             raise
