@@ -10,9 +10,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
 
-EXPECTED = (
+EXPECTED = (  # reasons for which a test may be skipped on CI
     "needs a CUDA device",
-)  # reasons for which a test may be skipped on a continuous-integration machine
+    "the model has no value head",
+    "a text model does not act",
+    "an embodied model has no decoder and no text",
+)
 
 
 class _Skips:

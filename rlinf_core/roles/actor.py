@@ -13,15 +13,13 @@ from torch import Tensor
 
 from rlinf_core.api import (
     Advantages,
-    LossTerms,
     OptimizerConfig,
-    PolicyOutputs,
     ScoredBatch,
-    TrainBatch,
     TrainerContext,
 )
 from rlinf_core.errors import CheckpointError
 from rlinf_core.roles.batching import mini_batches, rank_micro_batches, row_tokens
+from rlinf_core.roles.columns import Columns, Mismatch, imitation_loss
 from rlinf_core.roles.scoring import pad_rows, scored_batch
 from rlinf_core.roles.setup import Spaces, build_algorithm, build_backend, build_model
 from rlinf_core.types import Experience
@@ -100,8 +98,8 @@ class ActorWorker(Worker):
             self._accumulate(
                 rows,
                 rank_micro_batches(everything, weights, self.context.world_size, self._budget)[self._rank],
-                _Columns(mask_BT, zeros_BT, zeros_BT),
-                _imitation_loss,
+                Columns(mask_BT, zeros_BT, zeros_BT),
+                imitation_loss,
                 report,
             )
             self.trainer.step(float(mask_BT.sum()))
@@ -186,8 +184,8 @@ class ActorWorker(Worker):
                 columns.fresh = False
         return report
 
-    def _columns(self, rows: Sequence[Experience], batch: ScoredBatch, advantages: Advantages) -> _Columns:
-        columns = _Columns(
+    def _columns(self, rows: Sequence[Experience], batch: ScoredBatch, advantages: Advantages) -> Columns:
+        columns = Columns(
             batch.mask_BT,
             advantages.advantages_BT,
             batch.logprobs_BT,
@@ -221,7 +219,7 @@ class ActorWorker(Worker):
         self,
         rows: Sequence[Experience],
         planned: Sequence[Sequence[int]],
-        columns: _Columns,
+        columns: Columns,
         loss: Any,  # a LossFunction
         report: TrainReport,
     ) -> None:
@@ -231,65 +229,12 @@ class ActorWorker(Worker):
             batch = columns.micro_batch(chosen, width, self.model.collate([rows[i] for i in chosen], width))
             if not part:
                 batch.mask_BT = torch.zeros_like(batch.mask_BT)
-            watch = _Mismatch(loss, columns.fresh)
+            watch = Mismatch(loss, columns.fresh)
             for name, (total, count) in self.trainer.accumulate(batch, watch).items():
                 _add(report.sums, name, total, count)
             report.peaks["logprob_mismatch_max"] = max(
                 report.peaks.get("logprob_mismatch_max", 0.0), watch.peak
             )
-
-
-@dataclass
-class _Columns:
-    """The step's `[B, T]` tensors; `fresh` while the weights are those that generated the rows."""
-
-    mask_BT: Tensor
-    advantages_BT: Tensor
-    rollout_BT: Tensor
-    old_BT: Tensor | None = None
-    reference_BT: Tensor | None = None
-    returns_BT: Tensor | None = None
-    values_BT: Tensor | None = None
-    fresh: bool = True
-
-    def micro_batch(self, chosen: list[int], width: int, inputs: dict[str, Tensor]) -> TrainBatch:
-        def cut(column_BT: Tensor | None) -> Tensor | None:
-            return None if column_BT is None else column_BT[chosen, :width]
-
-        return TrainBatch(
-            inputs=inputs,
-            mask_BT=self.mask_BT[chosen, :width],
-            advantages_BT=self.advantages_BT[chosen, :width],
-            rollout_logprobs_BT=self.rollout_BT[chosen, :width],
-            old_logprobs_BT=cut(self.old_BT),
-            reference_logprobs_BT=cut(self.reference_BT),
-            returns_BT=cut(self.returns_BT),
-            values_BT=cut(self.values_BT),
-        )
-
-
-class _Mismatch:
-    """Wraps a loss and measures trainer against rollout log-probabilities before any clipping."""
-
-    def __init__(self, loss: Any, fresh: bool) -> None:  # Any: a LossFunction
-        self.loss = loss
-        self.fresh = fresh and loss is not _imitation_loss
-        self.peak = 0.0
-
-    def __call__(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
-        terms: LossTerms = self.loss(outputs, batch)
-        if self.fresh and bool(batch.mask_BT.any()):
-            gap_BT = (outputs.logprobs_BT.detach() - batch.rollout_logprobs_BT)[batch.mask_BT]
-            terms.metrics["logprob_mismatch"] = (gap_BT.abs().sum(), gap_BT.numel())
-            terms.metrics["mismatch_kl"] = ((gap_BT.exp() - 1 - gap_BT).sum(), gap_BT.numel())
-            self.peak = float(gap_BT.abs().max())
-        return terms
-
-
-def _imitation_loss(outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
-    nll_BT = -outputs.logprobs_BT * batch.mask_BT
-    total = nll_BT.sum()
-    return LossTerms(total, {"imitation_loss": (total.detach(), batch.mask_BT.sum())})
 
 
 def _add(sums: MetricSums, name: str, total: float, count: float) -> None:
