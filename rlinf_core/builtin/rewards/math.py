@@ -17,6 +17,7 @@ from rlinf_core.builtin.rewards.math_text import (
     normal,
     same_word,
     unreadable,
+    unworked,
 )
 from rlinf_core.errors import RewardError
 
@@ -32,7 +33,7 @@ class Math(Reward):
             self._library = importlib.import_module("math_verify")
         except ImportError as err:
             raise RewardError(
-                "the reward math needs its package: pip install 'math-verify[antlr4_13_2]'"
+                "the reward math needs its package: pip install math-verify"
             ) from err
         # It warns at every call that its own timeout, which needs the main thread's alarm, is off.
         logging.getLogger("math_verify").setLevel(logging.CRITICAL)
@@ -49,8 +50,10 @@ class Math(Reward):
             return RewardResult(0.0, "unparsable", "no final answer found")
         if unreadable(given):
             return RewardResult(0.0, "unparsable", f"{unreadable(given)} in {given!r}")
-        expected = str(item.answer)
-        return RewardResult(float(self._equal(normal(final_answer(expected) or expected), normal(given))))
+        expected = normal(final_answer(str(item.answer)) or str(item.answer))
+        if reason := unworked(expected, given):
+            return RewardResult(0.0, "unparsable", f"{reason} in {given!r}")
+        return RewardResult(float(self._equal(expected, normal(given))))
 
     def _equal(self, expected: str, given: str) -> bool:
         if expected == given:

@@ -17,6 +17,7 @@ UNIT = re.compile(r"(?<=[\d}])\s*\\(?:text|mathrm|mbox)\s*\{[A-Za-z/. ]+\}(?:\s*
 REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}")
 SCIENTIFIC = re.compile(r"([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})")
 HUGE = re.compile(r"\^\s*\{?\s*\d{5,}|\^\s*\{?[^{}]*\d\s*\^|\d{4,}\s*\}?\)?\s*!|!\s*\)?\s*!")
+UNWORKED = re.compile(r"\d\s*[+\-−]\s*\d")
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?|-?\.\d+")
 
 
@@ -115,6 +116,18 @@ def same_word(expected: str, given: str) -> bool | None:
         return True
     words = all(text.isalpha() and len(text) > 3 for text in (expected, given))
     return False if words else None
+
+
+def unworked(expected: str, given: str) -> str:
+    """Why a text that may equal the number expected is no answer, or "".
+
+    An expression can be equal to the answer because it is the question: `21 + 38 =`.
+    """
+    if given.rstrip().endswith("="):
+        return "an unfinished equation"
+    asked_for_number = NUMBER.fullmatch(expected) is not None
+    claimed = given.rpartition("=")[2]
+    return "a sum that is not worked out" if asked_for_number and UNWORKED.search(claimed) else ""
 
 
 def unreadable(text: str) -> str:

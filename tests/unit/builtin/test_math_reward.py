@@ -115,6 +115,31 @@ def test_a_response_without_a_readable_answer_is_unparsable(math_reward: Reward,
     assert (result.value, result.verdict) == (0.0, "unparsable")
 
 
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("The answer is 57. 21 + 38 =", "59"),
+        ("21 + 38 =", "59"),
+        ("The answer is 21 + 38", "59"),
+        (r"\boxed{21 + 38}", "59"),
+        ("66 - 7", "59"),
+    ],
+)
+def test_a_question_written_again_is_no_answer(math_reward: Reward, response: str, answer: str) -> None:
+    result = judge(math_reward, response, answer)
+    assert (result.value, result.verdict) == (0.0, "unparsable")
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [("21 + 38 = 59", "59"), (r"\boxed{-59}", "-59"), ("3 - x", "3-x"), ("1 + 2i", "2i + 1"), ("5e-1", "0.5")],
+)
+def test_worked_out_sums_and_expressions_asked_for_count(
+    math_reward: Reward, response: str, answer: str
+) -> None:
+    assert judge(math_reward, response, answer).value == 1.0
+
+
 def test_a_row_without_answer_is_an_error_rather_than_a_zero(math_reward: Reward) -> None:
     assert judge(math_reward, "5", None).verdict == "error"
 
