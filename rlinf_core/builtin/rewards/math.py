@@ -32,9 +32,7 @@ class Math(Reward):
         try:
             self._library = importlib.import_module("math_verify")
         except ImportError as err:
-            raise RewardError(
-                "the reward math needs its package: pip install math-verify"
-            ) from err
+            raise RewardError("the reward math needs its package: pip install math-verify") from err
         # It warns at every call that its own timeout, which needs the main thread's alarm, is off.
         logging.getLogger("math_verify").setLevel(logging.CRITICAL)
         self._parse = lru_cache(maxsize=4096)(self._parse_now)

@@ -132,7 +132,13 @@ def test_a_question_written_again_is_no_answer(math_reward: Reward, response: st
 
 @pytest.mark.parametrize(
     ("response", "answer"),
-    [("21 + 38 = 59", "59"), (r"\boxed{-59}", "-59"), ("3 - x", "3-x"), ("1 + 2i", "2i + 1"), ("5e-1", "0.5")],
+    [
+        ("21 + 38 = 59", "59"),
+        (r"\boxed{-59}", "-59"),
+        ("3 - x", "3-x"),
+        ("1 + 2i", "2i + 1"),
+        ("5e-1", "0.5"),
+    ],
 )
 def test_worked_out_sums_and_expressions_asked_for_count(
     math_reward: Reward, response: str, answer: str
