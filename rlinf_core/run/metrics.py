@@ -44,6 +44,12 @@ class JsonLines:
             ) from err
 
 
+def jsonable(record: Mapping[str, Any]) -> dict[str, Any]:  # Any: whatever rows hold, and JSON values
+    """The record with everything that JSON does not know as numbers, lists or text."""
+    plain: dict[str, Any] = json.loads(json.dumps(record, default=_plain))
+    return plain
+
+
 class TrackerSet:
     """Several trackers; one that raises is reported once and switched off."""
 
@@ -83,5 +89,5 @@ def _step_of(line: str) -> int:
         return 1 << 62  # a line cut short by a crash
 
 
-def _plain(value: Any) -> Any:  # Any: numpy scalars and whatever an answer holds
-    return value.item() if hasattr(value, "item") else str(value)
+def _plain(value: Any) -> Any:  # Any: numpy values and whatever an answer holds
+    return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -20,7 +20,7 @@ from rlinf_core.run.compose import RunGraph, make_source, start
 from rlinf_core.run.evaluate import eval_metrics
 from rlinf_core.run.events import Events
 from rlinf_core.run.interrupt import Interrupt
-from rlinf_core.run.metrics import JsonLines, TrackerSet
+from rlinf_core.run.metrics import JsonLines, TrackerSet, jsonable
 from rlinf_core.run.output import claim, put_in_place, refuse_used
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Runner:
             self._save()
 
     def _log_samples(self, result: StepResult) -> None:
-        samples = [{"step": self.step, **record(row)} for row in result.rows[:SAMPLES_LOGGED]]
+        samples = [jsonable({"step": self.step, **record(row)}) for row in result.rows[:SAMPLES_LOGGED]]
         for sample in samples:
             self._samples.write(sample)
         self._trackers.log_samples(self.step, samples)

@@ -179,6 +179,18 @@ def test_an_observer_that_fails_is_reported_once_and_the_run_goes_on(
     assert (tmp_path / "run" / "checkpoints" / "latest").readlink() == Path("step_2")
 
 
+def test_trackers_get_the_samples_that_the_run_logs(
+    rlinf: Any, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[dict[str, Any]] = []
+    tracker = plugins().get("trackers", "csv").load()
+    monkeypatch.setattr(tracker, "log_samples", lambda self, step, samples: got.extend(samples))
+    assert rlinf(*train, "trackers=[csv]", "checkpoint.export=false").code == 0
+    logged = [json.loads(line) for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
+    assert got == logged
+    assert {record["step"] for record in got} == {1, 2}
+
+
 KILLS_ITS_WORKER = """
 import os, signal
 

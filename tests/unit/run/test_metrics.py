@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlinf_core.api import Tracker
-from rlinf_core.run.metrics import JsonLines, TrackerSet
+from rlinf_core.run.metrics import JsonLines, TrackerSet, jsonable
 
 
 def test_a_resumed_log_drops_what_will_be_done_again(tmp_path: Path) -> None:
@@ -25,6 +27,17 @@ def test_a_resumed_log_drops_what_will_be_done_again(tmp_path: Path) -> None:
 def test_numpy_numbers_are_written_as_numbers(tmp_path: Path) -> None:
     JsonLines(tmp_path / "m.jsonl").write({"step": 1, "x": np.float32(0.5)})
     assert json.loads((tmp_path / "m.jsonl").read_text()) == {"step": 1, "x": 0.5}
+
+
+def test_samples_reach_trackers_as_json_whatever_an_answer_is() -> None:
+    answers = [np.arange(3), np.float64(0.5), Decimal("1.50"), {"unit": "m"}, date(2026, 1, 31)]
+    assert [jsonable({"answer": answer})["answer"] for answer in answers] == [
+        [0, 1, 2],
+        0.5,
+        "1.50",
+        {"unit": "m"},
+        "2026-01-31",
+    ]
 
 
 class Fragile(Tracker):
