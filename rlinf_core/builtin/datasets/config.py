@@ -98,7 +98,7 @@ class ReasoningGymConfig:
     task: str = "chain_sum"  # a dataset of reasoning-gym
     options: dict[str, Any] = field(default_factory=dict)  # the task's own settings, as in {max_digits: 2}
     size: int = 10_000  # training rows
-    eval_size: int = 256  # evaluation rows, from another seed
+    eval_size: int = 256  # evaluation rows, whose questions training never asks
 
     def __post_init__(self) -> None:
         _check_sizes("reasoning_gym", self.size, self.eval_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cached_property
 from typing import Any
 
 from rlinf_core.api.dataset import Dataset, Split
@@ -12,9 +13,14 @@ from rlinf_core.builtin.datasets.rows import digest
 from rlinf_core.errors import DataError, suggest
 from rlinf_core.types import Row
 
+OTHERS = 32
+
 
 class ReasoningGym(Dataset):
-    """Questions of one task. `meta` carries what the reward `reasoning_gym` needs to score an answer."""
+    """Questions of one task; no training row asks a question that is held out for evaluation.
+
+    `meta` carries what the reward `reasoning_gym` needs to score an answer.
+    """
 
     config: ReasoningGymConfig
 
@@ -22,6 +28,10 @@ class ReasoningGym(Dataset):
         super().__init__(config, split, seed)
         self._size = config.size if split == "train" else config.eval_size
         self._task = make_task(config.task, config.options, self._size, _task_seed(split, seed))
+        self._others = [  # stand in for rows whose question is held out
+            make_task(config.task, config.options, self._size, _task_seed(f"{split}/{other}", seed))
+            for other in range(OTHERS if split == "train" else 0)
+        ]
 
     def __len__(self) -> int:
         return self._size
@@ -29,9 +39,26 @@ class ReasoningGym(Dataset):
     def __getitem__(self, index: int) -> Row:
         if not 0 <= index < self._size:
             raise IndexError(f"row {index} of {self._size}")
-        entry = self._task[index]
+        entry = self._entry(index)
         meta = {"task": self.config.task, "options": self.config.options, "entry": entry}
         return Row(prompt=entry["question"], answer=entry["answer"], meta=meta)
+
+    def _entry(self, index: int) -> Any:  # Any: the library's record
+        for task in (self._task, *self._others):
+            entry = task[index]
+            if self.split == "eval" or entry["question"] not in self._held_out:
+                return entry
+        raise DataError(
+            f"the task {self.config.task!r} with options {self.config.options} has too few different "
+            f"questions: {OTHERS + 1} draws for row {index} are all held out; lower data.eval_size, or widen "
+            "data.options"
+        )
+
+    @cached_property
+    def _held_out(self) -> frozenset[str]:
+        config = self.config
+        task = make_task(config.task, config.options, config.eval_size, _task_seed("eval", self.seed))
+        return frozenset(task[index]["question"] for index in range(config.eval_size))
 
     def fingerprint(self) -> str:
         first = [self[index] for index in range(min(3, self._size))]
@@ -52,6 +79,6 @@ def make_task(task: str, options: dict[str, Any], size: int, seed: int) -> Any: 
         raise DataError(f"data.options {options} do not fit the task {task!r}: {err}") from err
 
 
-def _task_seed(split: Split, seed: int) -> int:
+def _task_seed(split: str, seed: int) -> int:
     """Seeds far apart: the library adds the row's index to the seed."""
     return int.from_bytes(hashlib.sha256(f"{split}/{seed}".encode()).digest()[:4], "big") // 2

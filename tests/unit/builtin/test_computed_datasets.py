@@ -101,3 +101,20 @@ def test_unknown_tasks_and_options_of_reasoning_gym_are_named() -> None:
         ReasoningGym(ReasoningGymConfig(task="chain_sums"), "train", 0)
     with pytest.raises(DataError, match=r"data.options .* do not fit the task 'chain_sum'"):
         ReasoningGym(ReasoningGymConfig(options={"colour": 1}), "train", 0)
+
+
+def test_no_training_row_of_reasoning_gym_asks_a_held_out_question() -> None:
+    pytest.importorskip("reasoning_gym")
+    from rlinf_core.builtin.datasets.reasoning_gym import ReasoningGym
+
+    few = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}  # 200 different questions
+    config = ReasoningGymConfig(task="chain_sum", options=few, size=400, eval_size=60)
+    train, held_out = (ReasoningGym(config, split, 3) for split in ("train", "eval"))
+    asked = {held_out[i].prompt for i in range(60)}
+    assert len(asked) > 40
+    assert not asked & {train[i].prompt for i in range(400)}
+    everything = ReasoningGym(
+        ReasoningGymConfig(task="chain_sum", options=few, size=4, eval_size=4000), "train", 3
+    )
+    with pytest.raises(DataError, match="too few different questions"):
+        everything[0]
