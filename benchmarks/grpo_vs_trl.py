@@ -151,7 +151,7 @@ def loss_difference(args: argparse.Namespace) -> float:
 def main() -> None:
     """Run the comparison; the last line is one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--group-size", type=int, default=8)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=3)

@@ -114,6 +114,8 @@ def main() -> None:
     result = loss(job) if "batch" in job else measure(job)
     if os.environ.get("RANK", "0") == "0":
         Path(sys.argv[2]).write_text(json.dumps(result))
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads sometimes abort the interpreter's own way out
 
 
 if __name__ == "__main__":
