@@ -71,9 +71,7 @@ def _run(config: RunConfig, dumped: Mapping[str, Any], warnings: list[str], *, r
 def _resumed(options: Options, run: Path) -> Options:
     recipe = run / "config.yaml"
     if not recipe.exists():
-        raise CheckpointError(
-            f"--resume {run}: there is no run here (no {recipe}); name the folder of one"
-        )
+        raise CheckpointError(f"--resume {run}: there is no run here (no {recipe}); name the folder of one")
     if options.output and Path(options.output) != run:
         raise ConfigError(
             f"--output {options.output} beside --resume {run}: a run continues in its folder; drop --output"
