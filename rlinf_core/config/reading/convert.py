@@ -28,7 +28,7 @@ class _UnfitError(Exception):
 def convert(cls: type, values: Mapping[str, Any], key: str, owner: str, merged: Merged) -> Any:
     """An instance of the dataclass, or None after adding to `merged.problems`.
 
-    `key` is the dotted key of the section, `owner` what messages call it ("grpo", "train"). Any: the
+    `key` is the dotted key of the section, `owner` what messages call it (a plugin or a section). Any: the
     class is the caller's.
     """
     known = {item.name: item for item in fields(cls) if item.init}
