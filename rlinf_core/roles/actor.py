@@ -169,11 +169,11 @@ class ActorWorker(Worker):
         idle_B = self.algorithm.gradient_free(batch, advantages)
         report = TrainReport(facts=dict(advantages.metrics))
         columns = self._columns(rows, batch, advantages)
+        weights = [row_tokens(row) for row in rows]
         train = self.config.train
         for epoch in range(train.update_epochs):
             for part in mini_batches(len(rows), train.mini_batches, _seed(self.config.seed, step, epoch)):
                 active = [i for i in part if not (train.skip_gradient_free and bool(idle_B[i]))]
-                weights = [row_tokens(row) for row in rows]
                 planned = rank_micro_batches(active, weights, self.context.world_size, self._budget)
                 self._accumulate(rows, planned[self._rank], columns, self.algorithm.loss, report)
                 stats = self.trainer.step(self.algorithm.denominator(batch.mask_BT[part]))

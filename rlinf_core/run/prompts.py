@@ -48,19 +48,15 @@ class PromptSource:
                 f"sampling.max_new_tokens: {context - self.room} leaves no token for a prompt in the context "
                 f"of {context}; choose less, such as {context // 2}"
             )
-        if self.max_prompt_tokens:
-            lengths = [len(self._encode(self.dataset[i])) for i in range(min(SCAN, len(self.dataset)))]
-            if lengths and min(lengths) > self.limit:
-                raise DataError(
-                    f"train.max_prompt_tokens={self.max_prompt_tokens} drops every prompt; "
-                    f"the shortest has {min(lengths)} tokens"
-                )
-            return
-        count = min(SCAN, len(self.dataset))
-        lengths = [len(self._encode(self.dataset[i])) for i in range(count)]
+        lengths = [len(self._encode(self.dataset[i])) for i in range(min(SCAN, len(self.dataset)))]
         long = [length for length in lengths if length > self.room]
-        if long:
-            raise self._too_long(len(long), count, max(long))
+        if long and not self.max_prompt_tokens:
+            raise self._too_long(len(long), len(lengths), max(long))
+        if lengths and min(lengths) > self.limit:
+            raise DataError(
+                f"train.max_prompt_tokens={self.max_prompt_tokens} drops every prompt; "
+                f"the shortest has {min(lengths)} tokens"
+            )
 
     @property
     def limit(self) -> int:

@@ -79,13 +79,13 @@ class View:
 
     def eval(self, step: int, metrics: dict[str, float], rows: Sequence[Experience]) -> None:
         """Held-out data was evaluated."""
-        accuracy = metrics.get("eval/accuracy", metrics.get("eval/success", metrics.get("eval/reward")))
-        if accuracy is None:
+        score = _score(metrics)
+        if score is None:
             return
+        name, accuracy = score
         was = "" if self._first_accuracy is None else f"  (before training {self._first_accuracy:.1%})"
         if self._first_accuracy is None:
             self._first_accuracy = accuracy
-        name = "success" if "eval/success" in metrics else "accuracy"
         self.console.print(
             f"step {step}: [bold]held-out {name} {accuracy:.1%}[/] on {len(rows)} problems{was}"
         )
