@@ -1,0 +1,62 @@
+"""The components of a flow and the edges between them, as the planner sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Component:
+    """One worker group.
+
+    `parallel_sizes` are the model-parallel sizes that its backend offers: a component runs on a
+    multiple of one of them. A component that needs no device (`on_devices=False`) runs beside the
+    others and is never placed.
+    """
+
+    name: str
+    parallel_sizes: tuple[int, ...] = (1,)
+    on_devices: bool = True
+    max_devices: int | None = None  # more bring nothing, such as more than it has samples
+    lockstep: bool = False  # its ranks work on every chunk together (collectives), not each on its own
+    with_: str = ""  # shares memory with this component, so it always sits on the same devices
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`target` takes what `source` yields. Behind a barrier nothing is taken before all is there."""
+
+    source: str
+    target: str
+    barrier: bool = False
+    quantum: int = 1  # fewest samples that may travel at once: a whole group where advantages need it
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Components in flow order (an order in which edges point forward, but for cycles).
+
+    `cycles` are sets of components that exchange messages during one stage, such as environment and
+    policy: the planner contracts each to one node; its members share all devices or none.
+    `syncs` are pairs (source, target) whose weights are copied before every step.
+    """
+
+    components: tuple[Component, ...]
+    edges: tuple[Edge, ...]
+    samples: int  # of one step
+    cycles: tuple[tuple[str, ...], ...] = ()
+    syncs: tuple[tuple[str, str], ...] = ()
+
+    def component(self, name: str) -> Component:
+        """A component by name."""
+        return next(part for part in self.components if part.name == name)
+
+    @cached_property
+    def placed(self) -> tuple[Component, ...]:
+        """The components that the planner gives devices, in flow order."""
+        return tuple(part for part in self.components if part.on_devices and not part.with_)
+
+    def cycle_of(self, name: str) -> tuple[str, ...]:
+        """The cycle that a component is in; just itself where there is none."""
+        return next((cycle for cycle in self.cycles if name in cycle), (name,))
