@@ -96,6 +96,10 @@ class Host(ABC):
     def stage(self, worker: str, method: str, *args: Any, **kwargs: Any) -> StageCall:
         """Start a stage method (a generator over an input iterator)."""
 
+    @abstractmethod
+    def drop(self, worker: str) -> Call:
+        """Close and forget a worker, after the calls made before. Its name may be given anew."""
+
 
 class Engine(ABC):
     """Starts and stops hosts. Constructed with its config dataclass."""

@@ -60,6 +60,22 @@ def check_engines_stage(subject: Subject) -> None:
         expect(stage.result() == 5, "result() of a stage must be what its generator returned")
 
 
+def check_engines_drop(subject: Subject) -> None:
+    """A dropped worker is gone, and another may take its name."""
+    with _host(subject) as host:
+        host.call("echo[0]", "count").result(TIMEOUT_S)
+        host.drop("echo[0]").result(TIMEOUT_S)
+        try:
+            host.call("echo[0]", "count").result(TIMEOUT_S)
+        except WorkerError:
+            pass
+        else:
+            expect(False, "a call to a dropped worker returned; it must raise WorkerError")
+        host.create(ECHO).result(TIMEOUT_S)
+        counted = host.call("echo[0]", "count").result(TIMEOUT_S)
+        expect(counted == 1, f"a worker made anew counts {counted} at its first call: it is the old one")
+
+
 def check_engines_stop(subject: Subject) -> None:
     """`stop` may be called twice, and without a start."""
     engine = subject.build()

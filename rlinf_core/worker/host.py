@@ -71,11 +71,15 @@ class HostProcess:
     def _work(self, job: Message) -> None:
         began = time.perf_counter()
         worker, method = "", ""
+        value: Any = None
         try:
             content = job.load()
             if job.kind == Kind.CREATE:
                 worker, method = content.name, "__init__"
-                value: Any = self._create(content)
+                value = self._create(content)
+            elif job.kind == Kind.DROP:
+                worker, method = content, "close"
+                self.table.drop(worker)
             else:
                 worker, method, args, kwargs = content
                 if job.kind == Kind.CALL:
@@ -136,7 +140,7 @@ class HostProcess:
             self._dispatch(message)
 
     def _dispatch(self, message: Message) -> None:
-        if message.kind in (Kind.CREATE, Kind.CALL, Kind.STAGE):
+        if message.kind in (Kind.CREATE, Kind.CALL, Kind.STAGE, Kind.DROP):
             if message.kind == Kind.STAGE:
                 self._stages[message.call] = HostStage(self.wire, message.call, self.settings.buffer_bytes)
             self._jobs.put(message)

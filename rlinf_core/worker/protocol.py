@@ -21,3 +21,4 @@ class Kind(IntEnum):
     RESULT = 11  # to the driver: the end of a call or a stage [value, seconds]
     ERROR = 12  # to the driver: [WorkerError, RlinfError or None]
     TAKEN = 13  # both ways: so many bytes of a stage's chunks were taken [int]
+    DROP = 14  # to the host: close and forget a worker [name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import traceback
 from collections.abc import Generator, Iterator, Mapping
@@ -42,6 +43,16 @@ class WorkerTable:
     ) -> Generator[list[Any], None, Any]:
         """The generator of a stage method over `chunks`."""
         return start_stage(self._find(worker), method, chunks, args, kwargs)
+
+    def drop(self, worker: str) -> None:
+        """Close and forget a worker, also if it fails to close; what it held is freed."""
+        found = self._find(worker)
+        del self._workers[worker]
+        try:
+            found.close()
+        finally:
+            del found
+            gc.collect()  # models and optimizers refer to themselves
 
     def close(self) -> bool:
         """Close all workers, the last made first; False if one raised (its traceback is printed)."""

@@ -117,6 +117,10 @@ class InlineHost(Host):
         """A stage that runs when it is iterated over."""
         return InlineStageCall(self.table, worker, method, args, kwargs)
 
+    def drop(self, worker: str) -> Call:
+        """Close and forget a worker here and now."""
+        return _run(worker, "close", lambda: self.table.drop(worker))
+
 
 class InlineEngine(Engine):
     """Hosts are tables in this process. A group has one rank: nothing runs at the same time."""

@@ -60,6 +60,10 @@ class LocalHost(Host):
         self._send(Kind.STAGE, number, packed)
         return stage
 
+    def drop(self, worker: str) -> LocalCall:
+        """Close and forget a worker."""
+        return self._start_call(Kind.DROP, LocalCall(worker, "close"), worker)
+
     def ask_to_stop(self) -> None:
         """Let the workers close and the process exit."""
         self._stopping = True

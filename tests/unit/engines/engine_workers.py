@@ -179,6 +179,24 @@ class Collective(Worker):
         yield self.reduce(bad, how)
 
 
+class Holder(Worker):
+    """Holds memory in a circle of references, and may refuse to close."""
+
+    def __init__(self, context: WorkerContext, *, megabytes: int, stubborn: bool = False) -> None:
+        super().__init__(context)
+        self.data = bytearray(b"x") * (megabytes * 2**20)
+        self.itself = self
+        self.stubborn = stubborn
+
+    def resident_mb(self) -> float:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def close(self) -> None:
+        if self.stubborn:
+            raise ValueError("will not close")
+
+
 class Mute(Worker):
     """Does not close in time."""
 
