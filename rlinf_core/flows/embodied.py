@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from rlinf_core.flows.flow import Flow, StepResult, keep_in, merge_reports, row_metrics
+from rlinf_core.roles.weights import WeightSync
 
 if TYPE_CHECKING:
     from rlinf_core.comm.stream import Stream
@@ -21,29 +22,35 @@ class EmbodiedFlow(Flow):
     def __init__(
         self,
         environment: WorkerGroup,
+        rollout: WorkerGroup,
         actor: WorkerGroup,
         reference: WorkerGroup | None,
         *,
         eval_greedy: bool = False,
     ) -> None:
         self.environment = environment
+        self.rollout = rollout
         self.actor = actor
         self.reference = reference
+        self.sync = WeightSync(actor, rollout)
         self.eval_greedy = eval_greedy
 
     def step(self, requests: Stream, step: int) -> StepResult:
         """Whole episodes of the current weights, then training on all of them."""
         began = time.perf_counter()
-        self.environment.call("sync").wait()
+        self.sync()
         synced = time.perf_counter()
         rows: list[Experience] = []
-        episodes = self.environment.stage("rollout", requests)
+        acting = self.rollout.call("serve")
+        episodes = acting.guard(self.environment.stage("rollout", requests))
         kept = episodes.map(keep_in(rows))
         judged = self.reference.stage("logprobs", kept, route="broadcast") if self.reference else kept
         trained = self.actor.stage("train", judged, route="broadcast", step=step)
         trained.collect()
+        acting.wait()
         rows.sort(key=lambda row: (row.group, row.replica))
         metrics = row_metrics(rows) | _episode_metrics(rows, episodes.result)
+        metrics["time/policy"] = max(self.rollout.call("seconds").wait())
         metrics |= merge_reports(trained.result)
         metrics["time/sync"] = synced - began
         metrics["time/train"] = max(report.seconds for report in trained.result)
@@ -51,10 +58,11 @@ class EmbodiedFlow(Flow):
 
     def evaluate(self, requests: Stream) -> list[Experience]:
         """Episodes of the current weights."""
-        self.environment.call("sync").wait()
-        rows: list[Experience] = self.environment.stage(
-            "rollout", requests, greedy=self.eval_greedy
-        ).collect()
+        self.sync()
+        acting = self.rollout.call("serve")
+        episodes = self.environment.stage("rollout", requests, greedy=self.eval_greedy)
+        rows: list[Experience] = acting.guard(episodes).collect()
+        acting.wait()
         return sorted(rows, key=lambda row: (row.group, row.replica))
 
 
@@ -65,7 +73,6 @@ def _episode_metrics(rows: Sequence[Experience], reports: Sequence[EnvironmentRe
         "train/success": sum(episode.success for episode in episodes) / max(1, len(episodes)),
         "time/rollout": seconds,
         "time/simulator": max(report.simulator_seconds for report in reports),
-        "time/policy": max(report.policy_seconds for report in reports),
         "util/env_steps_per_s": sum(report.actions for report in reports) / max(seconds, 1e-9),
     }
 

@@ -11,7 +11,7 @@ from rlinf_core.types import Experience, Trajectory
 
 if TYPE_CHECKING:
     from rlinf_core.comm.stream import Stream
-    from rlinf_core.roles.actor import TrainReport
+    from rlinf_core.roles.update import TrainReport
 
 
 @dataclass

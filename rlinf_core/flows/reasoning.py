@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rlinf_core.flows.flow import Flow, StepResult, keep_in, merge_reports, row_metrics
+from rlinf_core.roles.weights import WeightSync
 
 if TYPE_CHECKING:
     from rlinf_core.comm.stream import Stream
@@ -30,13 +31,14 @@ class ReasoningFlow(Flow):
         self.reward = reward
         self.actor = actor
         self.reference = reference
+        self.sync = WeightSync(actor, rollout)
         self.sampling = sampling
         self.eval_sampling = eval_sampling
 
     def step(self, requests: Stream, step: int) -> StepResult:
         """Generation, scoring and what follows overlap wherever the workers sit apart."""
         began = time.perf_counter()
-        self.rollout.call("sync").wait()
+        self.sync()
         synced = time.perf_counter()
         samples = self.rollout.stage("generate", requests, sampling=self.sampling)
         scored = self.reward.stage("score", samples)
@@ -58,7 +60,7 @@ class ReasoningFlow(Flow):
 
     def evaluate(self, requests: Stream) -> list[Experience]:
         """Scored samples of the current weights under the evaluation sampling."""
-        self.rollout.call("sync").wait()
+        self.sync()
         samples = self.rollout.stage("generate", requests, sampling=self.eval_sampling)
         rows: list[Experience] = self.reward.stage("score", samples).collect()
         return sorted(rows, key=lambda row: (row.group, row.replica))

@@ -1,26 +1,27 @@
-"""The environment role: simulators and, in the same process, the policy that acts in them."""
+"""The environment role: simulators whose episodes are chosen by a policy beside them or apart."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from rlinf_core.errors import ModelError
+from rlinf_core.comm.spans import span
 from rlinf_core.roles.episodes import Wave
-from rlinf_core.roles.setup import Spaces, build, build_model
+from rlinf_core.roles.policy import Apart, Beside, Link, PolicyWorker, Question, policy_rank
+from rlinf_core.roles.setup import Spaces, build
 from rlinf_core.types import EpisodeRequest, Trajectory
 from rlinf_core.worker import Worker, WorkerContext, stage
 
 if TYPE_CHECKING:
-    from rlinf_core.api import ActionSample, Observation, Simulator, WeightBucket
+    from rlinf_core.api import Observation, Simulator
+    from rlinf_core.comm.remote import ChannelHandle
     from rlinf_core.config.schema import Component, RunConfig
-    from rlinf_core.roles.actor import ActorWorker
 
 _STRIDE = 0xD1342543DE82EF95  # odd: a decision's seed is its episode's plus a multiple of this
 _SEED_MASK = 0x7FFFFFFFFFFFFFFF
@@ -32,109 +33,139 @@ class EnvironmentReport:
 
     seconds: float = 0.0
     simulator_seconds: float = 0.0
-    policy_seconds: float = 0.0
     actions: int = 0
 
 
 class EnvironmentWorker(Worker):
-    """One rank of `num_envs` environments with a copy of the policy."""
+    """One rank of `num_envs` environments in `groups` that take turns: while the policy looks at one,
+    another is stepped. A group is one simulator."""
 
-    def __init__(self, context: WorkerContext, config: RunConfig, *, num_envs: int) -> None:
+    def __init__(self, context: WorkerContext, config: RunConfig, *, num_envs: int, groups: int = 1) -> None:
         super().__init__(context)
-        self.num_envs = num_envs
-        simulator = cast("Component", config.simulator)
-        self.simulator: Simulator = build(simulator, num_envs, context.seed + context.rank)
-        self.model = build_model(config, self.spaces())
-        self.module = self.model.module(config.seed).to(context.device).eval()
-        self.version = -1
+        size = -(-num_envs // groups)
+        component = cast("Component", config.simulator)
+        first = context.seed + context.rank * groups
+        self.groups = [_Group(build(component, size, first + i), (context.rank, i)) for i in range(groups)]
+        self.link: Link | None = None
 
     def spaces(self) -> Spaces:
         """What the simulator shows and takes."""
-        return Spaces(dict(self.simulator.observation_space), self.simulator.action_space)
+        simulator = self.groups[0].simulator
+        return Spaces(dict(simulator.observation_space), simulator.action_space)
 
-    def sync(self) -> int:
-        """Take the current weights of the actor rank in this process; returns their version."""
-        actor = cast("ActorWorker", self.context.peers[f"actor[{self.context.rank}]"])
-        if self.version != actor.trainer.version:
-            self.load_weights(actor.trainer.weights())
-        return self.version
+    def connect_beside(self, policy: str) -> None:
+        """Ask the policy worker of this name, in this process."""
+        self.link = Beside(cast("PolicyWorker", self.context.peers[policy]))
 
-    @torch.no_grad()
-    def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
-        """Copy one weight version, completely; returns it. Raises `ModelError` for foreign names."""
-        own = self.module.state_dict()
-        missing = set(own)
-        version = self.version
-        for bucket in buckets:
-            foreign = sorted(set(bucket.tensors) - set(own))
-            if foreign:
-                raise ModelError(f"the policy has no weight {foreign[0]!r}; it has {', '.join(sorted(own))}")
-            for name, tensor in bucket.tensors.items():
-                own[name].copy_(tensor)
-            missing -= set(bucket.tensors)
-            version = bucket.version
-        if missing:
-            raise ModelError(f"the trainer sent no weight {min(missing)!r} for the policy that acts")
-        self.version = version
-        return version
+    def connect(self, questions: ChannelHandle, answers: ChannelHandle, policies: int) -> None:
+        """Ask the `policies` ranks of a policy in other processes."""
+        count = len(self.groups)
+        ranks = [policy_rank(self.context.rank, i, count, policies) for i in range(count)]
+        self.link = Apart(questions.connect(self.context.name), answers.connect(self.context.name), ranks)
 
     @stage
     def rollout(
         self, chunks: Iterator[list[EpisodeRequest]], *, greedy: bool = False
     ) -> Generator[list[Trajectory], None, EnvironmentReport]:
-        """Whole episodes, `num_envs` at a time; returns an `EnvironmentReport`."""
+        """Whole episodes, as many at once as there are environments; returns an `EnvironmentReport`."""
         report = EnvironmentReport()
         began = time.perf_counter()
-        waiting: list[EpisodeRequest] = []
-        for chunk in chunks:
-            waiting += chunk
-            while len(waiting) >= self.num_envs:
-                now, waiting = waiting[: self.num_envs], waiting[self.num_envs :]
-                yield self._wave(now, greedy, report)
-        if waiting:
-            yield self._wave(waiting, greedy, report)
+        link = cast("Link", self.link)
+        requests = _Requests(chunks)
+        playing: deque[_Group] = deque()
+        try:
+            for group in self.groups:
+                if group.start(requests, link, greedy):
+                    playing.append(group)
+            while playing:
+                group = playing.popleft()
+                finished = group.advance(link, greedy, report)
+                if finished:
+                    yield finished
+                if group.wave is not None or group.start(requests, link, greedy):
+                    playing.append(group)
+        finally:
+            for group in self.groups:
+                link.goodbye(group.asker)
         report.seconds = time.perf_counter() - began
         return report
 
     def close(self) -> None:
-        """End the simulator."""
-        self.simulator.close()
+        """End the simulators."""
+        for group in self.groups:
+            group.simulator.close()
 
-    def _wave(
-        self, requests: list[EpisodeRequest], greedy: bool, report: EnvironmentReport
-    ) -> list[Trajectory]:
-        """One episode a request, all started together. Environments without a request repeat the
-        last one off the record, as do those whose episode has ended."""
-        seated = requests + [requests[-1]] * (self.num_envs - len(requests))
-        observation = self.simulator.reset([request.initial_state for request in seated])
-        wave = Wave(requests, self.simulator.max_episode_steps)
-        step = 0
-        while not wave.ended:
-            began = time.perf_counter()
-            shown = observation_arrays(observation)
-            sample = self._act(shown, [_decision_seed(request.seed, step) for request in seated], greedy)
-            chosen = time.perf_counter()
-            transition = self.simulator.step(self._commands(sample.actions.numpy()))
-            report.policy_seconds += chosen - began
-            report.simulator_seconds += time.perf_counter() - chosen
-            wave.add(shown, sample, transition)
-            observation = transition.observation
-            step += 1
+
+class _Group:
+    """Environments that are stepped together. Those without a request repeat the last one off the
+    record, as do those whose episode has ended."""
+
+    def __init__(self, simulator: Simulator, asker: tuple[int, int]) -> None:
+        self.simulator = simulator
+        self.asker = asker
+        self.wave: Wave | None = None
+        self._seeds: list[int] = []
+        self._shown: dict[str, NDArray[Any]] = {}
+        self._step = 0
+
+    def start(self, requests: _Requests, link: Link, greedy: bool) -> bool:
+        """Begin one episode for each of the next requests; False if there is none."""
+        found = requests.take(self.simulator.num_envs)
+        if not found:
+            return False
+        seated = found + [found[-1]] * (self.simulator.num_envs - len(found))
+        with span("run", samples=0, name="reset"):
+            observation = self.simulator.reset([request.initial_state for request in seated])
+        self.wave = Wave(found, self.simulator.max_episode_steps)
+        self._seeds = [request.seed for request in seated]
+        self._step = 0
+        self._ask(observation, link, greedy)
+        return True
+
+    def advance(self, link: Link, greedy: bool, report: EnvironmentReport) -> list[Trajectory]:
+        """One decision of every environment; the episodes, once all have ended."""
+        wave = cast("Wave", self.wave)
+        answer = link.answer(self.asker)
+        began = time.perf_counter()
+        with span("run", samples=self.simulator.num_envs, name="simulate"):
+            transition = self.simulator.step(self._commands(answer.sample.actions.numpy()))
+            wave.add(self._shown, answer.sample, transition)
+        report.simulator_seconds += time.perf_counter() - began
+        self._step += 1
+        if not wave.ended:
+            self._ask(transition.observation, link, greedy)
+            return []
+        self.wave = None
         report.actions += wave.actions
-        return wave.trajectories(self.version)
+        return wave.trajectories(answer.version)
 
-    @torch.inference_mode()
-    def _act(self, shown: dict[str, NDArray[Any]], seeds: list[int], greedy: bool) -> ActionSample:
-        device = self.context.device
-        observations = {name: torch.from_numpy(array).to(device) for name, array in shown.items()}
-        sample = self.model.act(self.module, observations, seeds, greedy)
-        sample.actions = sample.actions.cpu()
-        return sample
+    def _ask(self, observation: Observation, link: Link, greedy: bool) -> None:
+        self._shown = observation_arrays(observation)
+        seeds = [_decision_seed(seed, self._step) for seed in self._seeds]
+        link.ask(Question(self.asker, self._shown, seeds, greedy))
 
     def _commands(self, actions: NDArray[Any]) -> NDArray[Any]:
         """What the simulator executes: continuous actions within its box, a chunk axis for discrete."""
         space = self.simulator.action_space
         return actions[:, None] if space.n is not None else actions.clip(space.low, space.high)
+
+
+class _Requests:
+    """Requests one after the other, whatever chunks they came in."""
+
+    def __init__(self, chunks: Iterator[list[EpisodeRequest]]) -> None:
+        self._chunks = chunks
+        self._waiting: list[EpisodeRequest] = []
+
+    def take(self, count: int) -> list[EpisodeRequest]:
+        """The next ones; fewer than asked for only at the end."""
+        while len(self._waiting) < count:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                break
+            self._waiting += chunk
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        return taken
 
 
 def observation_arrays(observation: Observation) -> dict[str, NDArray[Any]]:

@@ -52,6 +52,7 @@ class Wave:
                 "logprobs": executed_logprobs(sample, transition.executed_NC)[:count],
                 "executed": executed_EC,
                 "rewards": np.where(executed_EC, transition.rewards_NC[:count], 0.0).sum(1, dtype=np.float32),
+                **_values(sample, count),
                 **{f"shown/{name}": array[:count] for name, array in shown.items()},
             }
         )
@@ -90,6 +91,7 @@ class Wave:
             finish="length" if self.truncated_E[i] else "stop",
             reward=float(rewards_T.sum()),
             step_rewards=rewards_T,
+            values=cut("values") if "values" in columns else None,
             observations={
                 name.removeprefix("shown/"): cut(name) for name in columns if name.startswith("shown/")
             },
@@ -98,6 +100,10 @@ class Wave:
             success=bool(self.success_E[i]),
             truncated=bool(self.truncated_E[i]),
         )
+
+
+def _values(sample: ActionSample, count: int) -> dict[str, NDArray[np.float32]]:
+    return {} if sample.values_N is None else {"values": sample.values_N.float().cpu().numpy()[:count]}
 
 
 def executed_logprobs(sample: ActionSample, executed_NC: NDArray[np.bool_]) -> NDArray[np.float32]:

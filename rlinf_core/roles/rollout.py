@@ -1,22 +1,22 @@
-"""The rollout role: a generation engine beside the trainer whose weights it uses."""
+"""The rollout role of text tasks: a generation engine."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from rlinf_core.roles.setup import build, build_model
+from rlinf_core.roles.weights import Receiver
 from rlinf_core.types import Request, Sample, Sampling
-from rlinf_core.worker import Worker, WorkerContext, stage
+from rlinf_core.worker import WorkerContext, stage
 
 if TYPE_CHECKING:
-    from rlinf_core.api import RolloutEngine
+    from rlinf_core.api import RolloutEngine, WeightBucket
     from rlinf_core.config.schema import Component, RunConfig
-    from rlinf_core.roles.actor import ActorWorker
 
 
-class RolloutWorker(Worker):
+class RolloutWorker(Receiver):
     """One rank of text generation."""
 
     def __init__(self, context: WorkerContext, config: RunConfig) -> None:
@@ -28,15 +28,10 @@ class RolloutWorker(Worker):
             device=context.device,
             seed=config.seed,
         )
-        self._base_loaded = False
 
-    def sync(self) -> int:
-        """Take the current weights of the actor rank in this process; returns their version."""
-        actor = cast("ActorWorker", self.context.peers[f"actor[{self.context.rank}]"])
-        if self.engine.version != actor.trainer.version or not self._base_loaded:
-            self.engine.load_weights(actor.trainer.weights(trainable_only=self._base_loaded))
-            self._base_loaded = True
-        return self.engine.version
+    def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
+        """Install one weight version before the next token."""
+        return self.engine.load_weights(buckets)
 
     @stage
     def generate(
@@ -46,3 +41,11 @@ class RolloutWorker(Worker):
         began = time.perf_counter()
         yield from self.engine.generate(chunks, sampling)
         return time.perf_counter() - began
+
+    def onload(self) -> None:
+        """Bring weights and cache onto the device."""
+        self.engine.onload()
+
+    def offload(self) -> None:
+        """Free the device for others."""
+        self.engine.offload()

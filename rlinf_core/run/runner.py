@@ -22,6 +22,7 @@ from rlinf_core.run.events import Events
 from rlinf_core.run.interrupt import Interrupt
 from rlinf_core.run.metrics import JsonLines, TrackerSet, jsonable
 from rlinf_core.run.output import claim, put_in_place, refuse_used
+from rlinf_core.run.planning import first_plan
 
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
@@ -96,7 +97,7 @@ class Runner:
 
     def _run_workers(self, checkpoint: Checkpoint | None) -> None:
         self.view.phase("starting workers")
-        self.graph: RunGraph = start(self.config)
+        self.graph: RunGraph = start(self.config, first_plan(self.config))
         patience = STOP_S
         try:
             if checkpoint is not None:

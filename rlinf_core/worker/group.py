@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlinf_core.api.engine import Call, Host, WorkerSpec
@@ -55,6 +55,28 @@ class GroupCall:
             raise first_real(errors)
         return [call.result() for call in self.calls]
 
+    def guard(self, stream: Stream) -> Stream:
+        """The stream of a stage that needs this call to go on: where both fail, this call's error is
+        raised, unless it is the echo of the stage's."""
+        return Stream(self._guarded(stream), result=lambda: stream.result, cancel=stream.cancel)
+
+    def _guarded(self, stream: Stream) -> Iterator[list[Any]]:
+        try:
+            yield from stream
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            end = time.monotonic() + GRACE_S
+            while is_consequence(error) and time.monotonic() < end and not self._errors():
+                time.sleep(_LOOK_AROUND_S)
+            real = first_real([error, *self._errors()])
+            if real is error:
+                raise
+            raise real from None
+
+    def _errors(self) -> list[BaseException]:
+        return [error for call in self.calls if call.done() for error in _error(call)]
+
     def _late(self, pending: set[int], timeout_s: float | None) -> WorkerError:
         names = ", ".join(self.names[rank] for rank in sorted(pending))
         return WorkerError(
@@ -70,6 +92,7 @@ class WorkerGroup:
             raise ConfigError(f"worker group {name!r} has no members; give it at least one host")
         self.name = name
         self.members = list(members)
+        self.intake: Callable[[Stream], Stream] = _as_it_comes
 
     @classmethod
     def create(
@@ -81,8 +104,12 @@ class WorkerGroup:
         devices: Sequence[str],
         seed: int,
         per_rank_kwargs: Sequence[Mapping[str, Any]] | None = None,
+        master: str = "",
     ) -> WorkerGroup:
-        """Build `target` (`module:Class`) on every host, in parallel; rank = position of the host."""
+        """Build `target` (`module:Class`) on every host, in parallel; rank = position of the host.
+
+        `master` (`host:port`) is where ranks that form a process group meet.
+        """
         size = len(hosts)
         own = per_rank_kwargs if per_rank_kwargs is not None else [{}] * size
         if not size == len(devices) == len(own):
@@ -93,7 +120,7 @@ class WorkerGroup:
         names = [f"{name}[{rank}]" for rank in range(size)]
         calls = []
         for rank, host in enumerate(hosts):
-            context = WorkerContext(names[rank], rank, size, devices[rank], seed)
+            context = WorkerContext(names[rank], rank, size, devices[rank], seed, master)
             spec = WorkerSpec(names[rank], target, {**kwargs, **own[rank], "context": context})
             calls.append(host.create(spec))
         GroupCall(names, "__init__", calls).wait()
@@ -103,6 +130,11 @@ class WorkerGroup:
     def size(self) -> int:
         """Number of ranks."""
         return len(self.members)
+
+    def drop(self) -> GroupCall:
+        """Close and forget every rank."""
+        calls = [host.drop(worker) for host, worker in self.members]
+        return GroupCall([worker for _, worker in self.members], "drop", calls)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> GroupCall:
         """Call the method on every rank."""
@@ -126,12 +158,16 @@ class WorkerGroup:
         """Run a stage on every rank over the stream; its output chunks come as they are ready.
 
         `spread` gives each chunk to the rank with the least total weight so far, `broadcast` gives
-        every chunk to every rank.
+        every chunk to every rank. Chunks pass `intake` first, which may hold and regroup them.
         """
         if route not in ("spread", "broadcast"):
             raise ConfigError(f"{self.name}.{method}: no route {route!r}; there are 'spread' and 'broadcast'")
         calls = [host.stage(worker, method, **kwargs) for host, worker in self.members]
-        return run_stage(calls, stream, route, weight)
+        return run_stage(calls, self.intake(stream), route, weight)
+
+
+def _as_it_comes(stream: Stream) -> Stream:
+    return stream
 
 
 def _error(call: Call) -> list[BaseException]:

@@ -16,7 +16,10 @@ from rlinf_core.config.schema import Component, RunConfig
 from rlinf_core.errors import ModelError
 from rlinf_core.plugins import NoConfig
 from rlinf_core.roles import environment as role
+from rlinf_core.roles import policy as policy_role
 from rlinf_core.roles.environment import EnvironmentWorker
+from rlinf_core.roles.policy import PolicyWorker
+from rlinf_core.roles.setup import Spaces
 from rlinf_core.types import EpisodeRequest, Trajectory
 from rlinf_core.worker import WorkerContext
 
@@ -94,18 +97,34 @@ class Push(Model):
 
 
 def worker(
-    monkeypatch: pytest.MonkeyPatch, *, num_envs: int = 2, push: float = 1.0, chunk: int = 1, **rules: Any
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    num_envs: int = 2,
+    push: float = 1.0,
+    chunk: int = 1,
+    groups: int = 1,
+    **rules: Any,
 ) -> EnvironmentWorker:
     model = Push(NoConfig())
     model.chunk = chunk
     monkeypatch.setattr(role, "build", lambda component, *args: Line(component.config, *args))
-    monkeypatch.setattr(role, "build_model", lambda config, spaces: model)
+    monkeypatch.setattr(policy_role, "build_model", lambda config, spaces: model)
     simulator = Component("simulators", "line", Rules(**rules))
     blank = Component("", "", NoConfig())
     config = RunConfig(blank, blank, blank, blank, simulator=simulator)
-    made = EnvironmentWorker(WorkerContext(), config, num_envs=num_envs)
-    made.load_weights([WeightBucket(7, {"weight": torch.tensor([[push]])}, last=True)])
+    policy = PolicyWorker(WorkerContext("rollout[0]"), config, spaces=Spaces({}, Space()))
+    policy.load_weights([WeightBucket(7, {"weight": torch.tensor([[push]])}, last=True)])
+    made = EnvironmentWorker(
+        WorkerContext(peers={"rollout[0]": policy}), config, num_envs=num_envs, groups=groups
+    )
+    made.connect_beside("rollout[0]")
     return made
+
+
+def policy_of(made: EnvironmentWorker) -> PolicyWorker:
+    policy = made.context.peers["rollout[0]"]
+    assert isinstance(policy, PolicyWorker)
+    return policy
 
 
 def ask(*starts: int) -> Iterator[list[EpisodeRequest]]:
@@ -165,7 +184,7 @@ def test_requests_fill_waves_and_seats_left_over_are_off_the_record(monkeypatch:
     rows = episodes(made, 0, 1, 2, 0, 1)
     assert [row.group for row in rows] == [0, 1, 2, 3, 4]
     assert [row.length for row in rows] == [3, 2, 1, 3, 2]
-    assert made.simulator.resets == [[0, 1], [2, 0], [1, 1]]  # type: ignore[attr-defined]
+    assert made.groups[0].simulator.resets == [[0, 1], [2, 0], [1, 1]]  # type: ignore[attr-defined]
 
 
 def test_an_episode_is_the_same_whatever_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,8 +193,8 @@ def test_an_episode_is_the_same_whatever_runs_beside_it(monkeypatch: pytest.Monk
     for ours, theirs in zip(episodes(alone, 0, 1, 2), episodes(together, 0, 1, 2), strict=True):
         assert np.array_equal(ours.observations["state"], theirs.observations["state"])
         assert ours.reward == theirs.reward
-    first = [seeds[0] for seeds in alone.model.seeds[:3]]  # type: ignore[attr-defined]
-    assert first == [seeds[0] for seeds in together.model.seeds[:3]]  # type: ignore[attr-defined]
+    first = [seeds[0] for seeds in policy_of(alone).model.seeds[:3]]  # type: ignore[attr-defined]
+    assert first == [seeds[0] for seeds in policy_of(together).model.seeds[:3]]  # type: ignore[attr-defined]
     assert len(set(first)) == 3
 
 
@@ -199,19 +218,19 @@ def test_greedy_reaches_the_policy_and_the_report_counts_recorded_actions(
 
 def test_weights_are_taken_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     made = worker(monkeypatch)
-    assert made.version == 7
+    assert policy_of(made).version == 7
     with pytest.raises(ModelError, match=r"no weight 'head.weight'; it has weight"):
-        made.load_weights([WeightBucket(8, {"head.weight": torch.zeros(1)})])
+        policy_of(made).load_weights([WeightBucket(8, {"head.weight": torch.zeros(1)})])
     with pytest.raises(ModelError, match="sent no weight 'weight'"):
-        made.load_weights([WeightBucket(8, {})])
-    assert made.version == 7
+        policy_of(made).load_weights([WeightBucket(8, {})])
+    assert policy_of(made).version == 7
 
 
 def test_discrete_actions_get_a_chunk_axis_for_the_simulator_and_none_in_the_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = worker(monkeypatch, num_envs=2)
-    made.simulator.action_space = Space(n=2)
+    made.groups[0].simulator.action_space = Space(n=2)
     taken: list[Any] = []
 
     def act(module: Any, observations: Any, seeds: Sequence[int], greedy: bool = False) -> ActionSample:
@@ -219,10 +238,10 @@ def test_discrete_actions_get_a_chunk_axis_for_the_simulator_and_none_in_the_rec
 
     def step(actions: Any) -> Transition:
         taken.append(actions)
-        return Line.step(made.simulator, actions[..., None])  # type: ignore[arg-type]
+        return Line.step(made.groups[0].simulator, actions[..., None])  # type: ignore[arg-type]
 
-    monkeypatch.setattr(made.model, "act", act)
-    monkeypatch.setattr(made.simulator, "step", step)
+    monkeypatch.setattr(policy_of(made).model, "act", act)
+    monkeypatch.setattr(made.groups[0].simulator, "step", step)
     long, short = episodes(made, 0, 1)
     assert [actions.tolist() for actions in taken] == [[[1], [1]]] * 3
     assert long.actions.tolist() == [1, 1, 1]

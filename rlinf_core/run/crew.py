@@ -1,0 +1,164 @@
+"""The worker groups of a run, built and moved as its plan says."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlinf_core.cluster.devices import inventory
+from rlinf_core.roles.ordering import GroupOrder
+from rlinf_core.worker import WorkerGroup
+
+if TYPE_CHECKING:
+    from rlinf_core.api import AlgorithmNeeds, Engine, Host
+    from rlinf_core.config.schema import RunConfig
+    from rlinf_core.schedule.plan import Plan
+
+MOST_ENVS = 64  # environments at once where train.num_envs does not say
+TARGETS = {
+    "environment": "rlinf_core.roles.environment:EnvironmentWorker",
+    "policy": "rlinf_core.roles.policy:PolicyWorker",
+    "rollout": "rlinf_core.roles.rollout:RolloutWorker",
+    "actor": "rlinf_core.roles.actor:ActorWorker",
+    "reference": "rlinf_core.roles.reference:ReferenceWorker",
+    "reward": "rlinf_core.roles.reward:RewardWorker",
+}
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The processes of a run: one a device, and those without a device by name."""
+
+    devices: Sequence[Host]
+    others: Mapping[str, Host]
+
+
+class Crew:
+    """Groups by name; they stay where they are while plans agree about them."""
+
+    def __init__(self, config: RunConfig, needs: AlgorithmNeeds, engine: Engine, hosts: Hosts) -> None:
+        self.config = config
+        self.needs = needs
+        self.engine = engine
+        self.hosts = hosts
+        self.groups: dict[str, WorkerGroup] = {}
+        self._seats: dict[str, Any] = {}  # what each group was built from, to see whether it changes
+        self._spaces: Any = None  # Any: a `Spaces`, of an embodied task
+        self._channels = 0
+
+    def place(self, plan: Plan) -> None:
+        """Build, move or keep every group; what trains keeps its state."""
+        wanted = self._wanted(plan)
+        moved = [name for name in wanted if self._seats.get(name) != wanted[name]]
+        state = self._save_actor() if "actor" in moved and "actor" in self.groups else None
+        for name in reversed(moved):
+            if name in self.groups:
+                self.groups.pop(name).drop().wait()
+        for name in moved:
+            self.groups[name] = self._build(name, wanted[name])
+        self._seats = wanted
+        if state is not None:
+            self._load_actor(state)
+        if "environment" in moved:
+            self._connect(plan)
+        self._set_intakes(plan)
+
+    def _wanted(self, plan: Plan) -> dict[str, tuple[Any, ...]]:
+        """Every group with what it is built from: its devices, and what else makes it another one."""
+        at = {name: part.devices for name, part in plan.assignments.items()}
+        if self.config.simulator is None:
+            wanted: dict[str, tuple[Any, ...]] = {"rollout": (at["rollout"],), "actor": (at["actor"],)}
+        else:
+            cycle = (at["environment"], at["rollout"], plan.stages)
+            wanted = {
+                "environment": (at["environment"], *cycle),
+                "rollout": (at["rollout"], *cycle),
+                "actor": (at["actor"],),
+            }
+        if self.needs.reference:
+            wanted["reference"] = (at["actor"],)
+        if self.config.simulator is None:
+            wanted["reward"] = ((),)
+        return wanted
+
+    def _build(self, name: str, seat: tuple[Any, ...]) -> WorkerGroup:
+        devices: tuple[int, ...] = seat[0]
+        hosts = [self.hosts.devices[i] for i in devices] or [self.hosts.others[name]]
+        kwargs: dict[str, Any] = {"config": self.config}
+        if name == "environment":
+            groups = seat[-1] if seat[1] != seat[2] else 1
+            kwargs |= {"num_envs": -(-self._num_envs() // len(hosts)), "groups": groups}
+        if name == "actor":
+            kwargs |= {"keep_reference": self.needs.reference, "spaces": self._spaces}
+        acts = name == "rollout" and self.config.simulator is not None
+        if acts:
+            kwargs["spaces"] = self._spaces
+        group = WorkerGroup.create(
+            name,
+            TARGETS["policy" if acts else name],
+            hosts,
+            kwargs,
+            [_device(i) for i in devices] or ["cpu"],
+            self.config.seed,
+            master=f"127.0.0.1:{_free_port()}" if name == "actor" and len(hosts) > 1 else "",
+        )
+        if name == "environment":
+            self._spaces = group.call("spaces").wait()[0]
+        return group
+
+    def _num_envs(self) -> int:
+        train = self.config.train
+        return train.num_envs or min(MOST_ENVS, train.prompts_per_step * self.needs.group_size)
+
+    def _connect(self, plan: Plan) -> None:
+        """Environments and policy act in one process where they share devices; otherwise they talk."""
+        environment, rollout = self.groups["environment"], self.groups["rollout"]
+        if plan.assignments["environment"].devices == plan.assignments["rollout"].devices:
+            calls = [
+                environment.call_rank(rank, "connect_beside", rollout.members[rank][1])
+                for rank in range(environment.size)
+            ]
+            for call in calls:
+                call.result()
+            return
+        self._channels += 1
+        questions = self.engine.channel(f"questions-{self._channels}")
+        answers = self.engine.channel(f"answers-{self._channels}")
+        askers = [0] * rollout.size
+        for number in range(environment.size * plan.stages):
+            askers[number % rollout.size] += 1
+        for rank, count in enumerate(askers):
+            rollout.call_rank(rank, "connect", questions, answers, count).result()
+        environment.call("connect", questions, answers, rollout.size).wait()
+
+    def _set_intakes(self, plan: Plan) -> None:
+        chunk = plan.assignments["rollout"].chunk
+        order = GroupOrder(self.needs.group_size, self.config.train.prompts_per_step, chunk)
+        for name in ("reference", "actor"):
+            if name in self.groups:
+                self.groups[name].intake = order
+
+    def _save_actor(self) -> tuple[Path, dict[str, Any]]:
+        path = Path(self.config.output).absolute() / ".draft-move"
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        return path, self.groups["actor"].call("save", str(path)).wait()[0]
+
+    def _load_actor(self, state: tuple[Path, dict[str, Any]]) -> None:
+        path, algorithm_state = state
+        self.groups["actor"].call("load", str(path), algorithm_state).wait()
+        shutil.rmtree(path)
+
+
+def _device(number: int) -> str:
+    return f"cuda:{number}" if inventory().cuda_devices else "cpu"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,55 @@
+"""The graph of a run's components, from what its task and its algorithm need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlinf_core.plugins import plugins
+from rlinf_core.schedule.graph import Component, Edge, Graph
+
+if TYPE_CHECKING:
+    from rlinf_core.api.capabilities import AlgorithmNeeds
+    from rlinf_core.config.schema import RunConfig
+
+
+def algorithm_needs(config: RunConfig) -> AlgorithmNeeds:
+    """What the run's algorithm needs with its config."""
+    spec = plugins().get(config.algo.kind, config.algo.name)
+    needs: AlgorithmNeeds = spec.needs(config.algo.config)
+    return needs
+
+
+def make_graph(config: RunConfig) -> Graph:
+    """Text: rollout -> reward -> [reference] -> actor. Embodied: (environment, rollout) -> [reference] ->
+    actor. A barrier stands before the actor where it needs every row first: advantages over the whole
+    batch, or several optimizer steps."""
+    needs, train = algorithm_needs(config), config.train
+    several = train.mini_batches * train.update_epochs > 1
+    barrier = needs.advantage_scope == "batch" or several
+    samples = train.prompts_per_step * needs.group_size
+    text = config.simulator is None
+    parts = [] if text else [Component("environment", max_devices=samples)]
+    parts.append(Component("rollout", max_devices=samples))
+    if text:
+        parts.append(Component("reward", on_devices=False))
+    if needs.reference:
+        parts.append(Component("reference", lockstep=True, with_="actor"))
+    parts.append(Component("actor", lockstep=True, max_devices=samples))
+    names = [part.name for part in parts]
+    pairs = zip(names, names[1:], strict=False)
+    edges = [
+        Edge(source, target, barrier and target == "actor", _quantum(target, needs))
+        for source, target in pairs
+    ]
+    return Graph(
+        tuple(parts),
+        tuple(edges),
+        samples,
+        cycles=() if text else (("environment", "rollout"),),
+        syncs=(("actor", "rollout"),),
+    )
+
+
+def _quantum(target: str, needs: AlgorithmNeeds) -> int:
+    whole_groups = target in ("reference", "actor") and needs.advantage_scope != "sample"
+    return needs.group_size if whole_groups else 1
