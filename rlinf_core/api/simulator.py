@@ -72,5 +72,30 @@ class Simulator(ABC):
         """Task names this simulator can be configured for."""
         return []
 
+    def render(self) -> NDArray[np.uint8]:
+        """`[N, H, W, 3]` pictures of the environments, for people (`provides.render`)."""
+        from rlinf_core.errors import PluginError
+
+        raise PluginError(f"simulator {type(self).__name__} does not render")
+
+    def save_state(self) -> bytes:
+        """All that later steps depend on (`provides.save_state`). Raises `PluginError`."""
+        from rlinf_core.errors import PluginError
+
+        raise PluginError(f"simulator {type(self).__name__} does not save its state")
+
+    def load_state(self, state: bytes) -> Observation:
+        """Go on as the simulator of the same config and N did that `state` is of; returns what it showed.
+        Raises `PluginError`."""
+        from rlinf_core.errors import PluginError
+
+        raise PluginError(f"simulator {type(self).__name__} does not load a state")
+
+    def offload(self) -> None:
+        """Free what episodes can do without, such as a renderer (`provides.offload`)."""
+
+    def onload(self) -> None:
+        """Take back what was freed, before the next reset or step."""
+
     def close(self) -> None:
         """Free what the simulator holds."""
