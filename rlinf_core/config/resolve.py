@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -12,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlinf_core.config.reading.convert import convert
+from rlinf_core.config.reading.convert import convert, convert_field
 from rlinf_core.config.reading.layers import Layer, Merged, Tree, merge
 from rlinf_core.config.reading.shorthands import Shorthands
 from rlinf_core.config.schema import (
@@ -41,19 +42,28 @@ class SpecSource(Protocol):
 def load_recipe(path: Path, origin: str = "") -> Layer:
     """A YAML file as a layer. Raises `ConfigError` that names the file, and the line of a syntax error."""
     try:
-        loaded = OmegaConf.load(path)
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"recipe {path} does not exist (looked in {Path.cwd()})") from None
     except IsADirectoryError:
         raise ConfigError(f"recipe {path} is a directory; name a YAML file in it") from None
+    except (OSError, UnicodeDecodeError) as err:
+        raise ConfigError(f"{path} cannot be read as YAML: {err}") from err
+    return Layer(parse_yaml(text, str(path), "a recipe"), origin or str(path), path.parent)
+
+
+def parse_yaml(text: str, origin: str, what: str) -> Tree:
+    """A mapping in YAML. Raises `ConfigError` that names the origin, and the line of a syntax error."""
+    try:
+        loaded = OmegaConf.load(io.StringIO(text))
     except yaml.MarkedYAMLError as err:
         line = err.problem_mark.line + 1 if err.problem_mark else 0
-        raise ConfigError(f"{path}, line {line}: not valid YAML: {err.problem}") from err
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as err:
-        raise ConfigError(f"{path} cannot be read as YAML: {err}") from err
+        raise ConfigError(f"{origin}, line {line}: not valid YAML: {err.problem}") from err
+    except (OSError, yaml.YAMLError, OmegaConfBaseException) as err:
+        raise ConfigError(f"{origin} cannot be read as YAML: {err}") from err
     if not isinstance(loaded, DictConfig):
-        raise ConfigError(f"{path}: a recipe is a mapping of sections such as 'algo: NAME', this is a list")
-    return Layer(_plain(loaded), origin or str(path), path.parent)
+        raise ConfigError(f"{origin}: {what} is a mapping of keys to values, this is a list")
+    return _plain(loaded)
 
 
 def _plain(loaded: DictConfig, resolve: bool = False) -> Tree:
@@ -196,14 +206,11 @@ class _Resolver:
         return tuple(component for component in made if component is not None)
 
     def _scalars(self) -> Tree:
-        given = {key: self.tree[key] for key in SCALARS if self.tree.get(key) is not None}
-        for key, value in given.items():
-            if type(value) is not SCALARS[key]:
-                wanted = "a whole number" if SCALARS[key] is int else "a text"
-                self._problem(f"{key}: needs {wanted}, got {value!r}{self.merged.came(key)}")
-            elif isinstance(value, int) and value < 0:
-                self._problem(f"{key}: must be 0 or more, got {value}{self.merged.came(key)}")
-        return given
+        made: Tree = {}
+        for key in SCALARS:
+            if self.tree.get(key) is not None:
+                made |= convert_field(RunConfig, key, self.tree[key], key, key, self.merged)
+        return made
 
     def _origins(self, config: RunConfig) -> dict[str, str]:
         """The origin of every dotted key, the keys of defaults included."""
@@ -217,7 +224,11 @@ class _Resolver:
             origins["trackers"] = self.merged.origin("trackers")
         for section in SECTIONS:
             self._note(getattr(config, section), section, origins)
-        return origins | {key: self.merged.origin(key) for key in SCALARS}
+        for key in SCALARS:
+            value = getattr(config, key)
+            below = [f"{key}.{name}" for name in value] if isinstance(value, Mapping) else []
+            origins |= {each: self.merged.origin(each) for each in below or [key]}
+        return origins
 
     def _note(self, settings: Any, key: str, origins: dict[str, str]) -> None:
         for item in fields(settings):
