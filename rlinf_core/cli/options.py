@@ -51,7 +51,17 @@ SHARED: dict[str, Any] = {  # name of an Options field -> annotation; in the ord
     "seed": Annotated[int | None, typer.Option("--seed", help="Seed of everything.", rich_help_panel=_RUN)],
     "steps": Annotated[int | None, typer.Option("--steps", help="Training steps.", rich_help_panel=_RUN)],
     "ranks": Annotated[
-        int | None, typer.Option("--ranks", help="Training and rollout processes.", rich_help_panel=_RUN)
+        int | None,
+        typer.Option("--ranks", help="Devices: GPUs, or on the CPU a few cores each.", rich_help_panel=_RUN),
+    ],
+    "mode": Annotated[
+        str | None,
+        typer.Option(
+            "--mode",
+            help="auto (the fastest as measured), collocated, disaggregated or hybrid.",
+            metavar="MODE",
+            rich_help_panel=_RUN,
+        ),
     ],
     "lr": Annotated[float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_RUN)],
     "lora_rank": Annotated[

@@ -11,7 +11,7 @@ from pathlib import Path
 _CGROUP = Path("/sys/fs/cgroup")
 _CGROUP_MAX = 2**60  # larger numbers mean "no limit" in the first version of control groups
 _DRIVER_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
-_MOST_THREADS = 4  # of one CPU rank by default; more rarely pay
+MOST_THREADS = 4  # of one CPU rank by default; more rarely pay
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def default_ranks(found: Inventory) -> tuple[int, int]:
     """How many ranks, and how many threads each: one rank a GPU, otherwise at most two."""
     cores = len(found.cores)
     ranks = len(found.cuda_devices) or (2 if cores >= 2 else 1)
-    return ranks, max(1, min(_MOST_THREADS, cores // ranks))
+    return ranks, max(1, min(MOST_THREADS, cores // ranks))
 
 
 def _cores(cgroup: Path) -> tuple[int, ...]:

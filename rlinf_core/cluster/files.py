@@ -1,4 +1,4 @@
-"""Reads what a job may run on from a YAML file."""
+"""Where clusters come from: a YAML file, or this machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from rlinf_core.cluster.cluster import Cluster, Node
+from rlinf_core.cluster.devices import MOST_THREADS, Inventory, default_ranks
 from rlinf_core.errors import ConfigError, suggest
 
 GIB = 2**30
@@ -21,6 +22,34 @@ _LINKS = {  # key of the file -> field of Cluster and its unit
     "latency_us": ("latency_s", 1e-6),
 }
 _EXAMPLE = "nodes: [{count: 2, devices: 8, type: H100, memory_gib: 80}]"
+
+
+def local_cluster(found: Inventory, devices: int = 0) -> Cluster:
+    """This machine as one node: its GPUs, or on the CPU as many devices as asked for, by default one a
+    core and at most two. Raises `ConfigError` for more devices than there are GPUs."""
+    gpus = found.cuda_devices
+    count = devices or default_ranks(found)[0]
+    if not gpus:
+        return Cluster((Node(count, "cpu", found.memory_bytes / count),))
+    if count > len(gpus):
+        raise ConfigError(
+            f"ranks: {count} devices are asked for, this machine has {len(gpus)} ({gpus[0].name}); "
+            f"set ranks={len(gpus)} or fewer"
+        )
+    return Cluster((Node(count, gpus[0].name, min(gpu.memory_bytes for gpu in gpus[:count])),))
+
+
+def cores_of(found: Inventory, devices: int, device: int) -> tuple[int, ...]:
+    """The cores that the process of a device is pinned to, when a job has so many devices.
+
+    Devices share no core unless there are more of them than cores. On the CPU they are as many as the
+    device has threads, so that every device is as fast as another.
+    """
+    cores = found.cores
+    each = max(1, len(cores) // devices)
+    if not found.cuda_devices:
+        each = min(each, MOST_THREADS)
+    return tuple(cores[(device * each + offset) % len(cores)] for offset in range(each))
 
 
 def read_cluster(path: Path) -> Cluster:

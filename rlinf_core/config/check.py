@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rlinf_core.api.capabilities import AlgorithmNeeds
+from rlinf_core.config.check_schedule import schedule_problems, schedule_warnings
 from rlinf_core.config.resolve import SpecSource
 from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SECTIONS, RunConfig, task_of, unused_keys
 from rlinf_core.errors import ConfigError
@@ -16,7 +17,7 @@ SWITCHES = (("lora", "rank"), ("warm_start", "steps"))  # 0 switches the whole s
 def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
     """Warnings about a run. Raises `ConfigError` with one line for each thing that cannot work.
 
-    `ranks` is how many processes the run will have; 0 takes the number in the config, if it has one.
+    `ranks` is how many devices the run will have; 0 takes the number in the config, if it has one.
     """
     specs = {
         section: manager.get(component.kind, component.name)
@@ -30,11 +31,12 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *_capabilities(config, specs, needs),
         *_sampling(config, specs),
         *_batches(config, needs, ranks or config.ranks),
+        *schedule_problems(config, needs, ranks or config.ranks),
         *_unused(config),
     ]
     if problems:
         raise ConfigError("\n".join(problems))
-    return [*_idle(config), *_learning(config, needs)]
+    return [*_idle(config), *schedule_warnings(config), *_learning(config, needs)]
 
 
 def _parts(config: RunConfig, manager: SpecSource) -> Iterable[str]:

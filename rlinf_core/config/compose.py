@@ -73,6 +73,7 @@ def _flags(options: Options) -> list[Layer]:
         ("--output", {"output": options.output}),
         ("--seed", {"seed": options.seed}),
         ("--ranks", {"ranks": options.ranks}),
+        ("--mode", {"mode": options.mode}),
         ("--steps", {"train": _set(steps=options.steps)}),
         ("--lr", {"optimizer": _set(lr=options.lr)}),
         ("--lora-rank", {"lora": _set(rank=options.lora_rank)}),

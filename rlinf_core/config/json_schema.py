@@ -33,12 +33,11 @@ def json_schema(manager: SpecSource) -> Json:
     for section, cls in SECTIONS.items():
         properties[section] = settings_schema(cls)
     whole = {item.name: item for item in describe(RunConfig)}
-    for section, cls in SCALARS.items():
-        properties[section] = {
-            "type": _NAMES[cls],
-            "default": whole[section].default,
-            "description": whole[section].doc,
-        }
+    hints = type_hints(RunConfig)
+    for section in SCALARS:
+        item = whole[section]
+        entry = {"default": plain(item.default), "description": item.doc}
+        properties[section] = {**_type(hints[section]), "x-type": item.type, **entry}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "rlinf recipe",

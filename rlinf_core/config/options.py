@@ -23,6 +23,7 @@ class Options:
     seed: int | None = None
     steps: int | None = None
     ranks: int | None = None
+    mode: str | None = None
     lr: float | None = None
     lora_rank: int | None = None
     group_size: int | None = None

@@ -81,6 +81,17 @@ class RewardPoolConfig:
 
 
 @dataclass(frozen=True)
+class ScheduleConfig:
+    """Where and how components run, as far as it is chosen from what was measured."""
+
+    profile: str = field(default="", metadata={"path": True})  # a profile (YAML) to plan from; "" = measure
+    profile_steps: int = 2  # measured steps of each plan that is tried
+    replan: bool = True  # change the plan when what is measured makes another one faster
+    stages: int = 0  # groups of environments that take turns with the policy; 0 = chosen
+    chunk: int = 0  # samples that leave a component at once; 0 = chosen
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """Everything about one run, resolved and checked."""
 
@@ -95,7 +106,10 @@ class RunConfig:
     trackers: tuple[Component, ...] = ()
     seed: int = 0  # of everything drawn at random
     output: str = ""  # RUN; "" = runs/NAME-TIME
-    ranks: int = 0  # training and rollout processes; 0 = from the machine
+    mode: Literal["auto", "collocated", "disaggregated", "hybrid"] = "auto"  # auto = the fastest as measured
+    placement: Mapping[str, Any] = field(default_factory=dict)  # component -> its devices; {} = chosen
+    plan: str = field(default="", metadata={"path": True})  # a plan (YAML) to run; "" = chosen
+    ranks: int = 0  # devices of this job on this machine; 0 = from the machine
     train: TrainConfig = TrainConfig()
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     lora: LoRAConfig = field(default_factory=LoRAConfig)
@@ -104,6 +118,7 @@ class RunConfig:
     checkpoint: CheckpointConfig = CheckpointConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     reward_pool: RewardPoolConfig = RewardPoolConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
     origins: Mapping[str, str] = field(default_factory=dict)  # dotted key -> where its value came from
 
 
@@ -126,10 +141,11 @@ SECTIONS: Mapping[str, type] = {
     "checkpoint": CheckpointConfig,
     "warm_start": WarmStartConfig,
     "reward_pool": RewardPoolConfig,
+    "schedule": ScheduleConfig,
 }
-SCALARS: Mapping[str, type] = {"seed": int, "output": str, "ranks": int}
+SCALARS: Sequence[str] = ("seed", "output", "mode", "placement", "plan", "ranks")  # fields of RunConfig
 UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or single ones
-    "text": ("train.num_envs",),
+    "text": ("train.num_envs", "schedule.stages"),
     "embodied": (
         "rollout",
         "data",

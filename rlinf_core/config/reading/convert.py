@@ -32,30 +32,36 @@ def convert(cls: type, values: Mapping[str, Any], key: str, owner: str, merged: 
     class is the caller's.
     """
     known = {item.name: item for item in fields(cls) if item.init}
-    hints = type_hints(cls)
     before = len(merged.problems)
     arguments: dict[str, Any] = {}
     for name, value in values.items():
         here = f"{key}.{name}"
-        if name not in known:
+        if name in known:
+            arguments |= convert_field(cls, name, value, here, owner, merged)
+        else:
             merged.problems.append(_unknown_key(here, name, owner, list(known), merged))
-            continue
-        try:
-            arguments[name] = _value(value, hints[name], here, owner, merged)
-            check_range(cls, name, arguments[name])
-        except ConfigError as err:
-            merged.problems.append(f"{here}: {err}{merged.came(here)}")
-        except _UnfitError as unfit:
-            merged.problems.append(f"{here}: {unfit}, got {value!r}{merged.came(here)}{unfit.hint}")
-            continue
-        if known[name].metadata.get("path"):
-            arguments[name] = _located(arguments[name], here, merged)
     merged.problems += [
         f"{key}.{name}: must be set ({owner} has no default for it)"
         for name, item in known.items()
         if name not in values and _required(item)
     ]
     return None if len(merged.problems) > before else _construct(cls, arguments, key, owner, merged)
+
+
+def convert_field(cls: type, name: str, value: Any, key: str, owner: str, merged: Merged) -> dict[str, Any]:
+    """`{name: value}` with the value as the type of the dataclass's field; {} after adding to
+    `merged.problems`."""
+    try:
+        made = _value(value, type_hints(cls)[name], key, owner, merged)
+        check_range(cls, name, made)
+    except ConfigError as err:
+        merged.problems.append(f"{key}: {err}{merged.came(key)}")
+        return {}
+    except _UnfitError as unfit:
+        merged.problems.append(f"{key}: {unfit}, got {value!r}{merged.came(key)}{unfit.hint}")
+        return {}
+    (field,) = (item for item in fields(cls) if item.name == name)
+    return {name: _located(made, key, merged) if field.metadata.get("path") else made}
 
 
 def type_hints(cls: type) -> dict[str, Any]:

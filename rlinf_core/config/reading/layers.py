@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlinf_core.cluster.placement import component_names
 from rlinf_core.config.reading.shorthands import Shorthands
 from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SCALARS, SECTIONS
 from rlinf_core.errors import suggest
@@ -67,7 +68,11 @@ class _Merger:
 
     def section(self, section: str, value: Any) -> None:
         tree = self.merged.tree
-        if section in SCALARS:
+        if section == "placement" and isinstance(value, Mapping):
+            if not isinstance(tree.get(section), dict):
+                self._set(tree, section, section, {})
+            self._placement(tree[section], value)
+        elif section in SCALARS:
             self._set(tree, section, section, value)
         elif section in COMPONENTS:
             self._component(tree, section, section, value)
@@ -89,6 +94,20 @@ class _Merger:
             self._deep(self.merged.tree.setdefault(section, {}), section, value)
         else:
             self._problem(section, f"needs keys below it, such as '{section}: {{KEY: VALUE}}', got {value!r}")
+
+    def _placement(self, placed: Tree, value: Mapping[Any, Any]) -> None:
+        """A component that this layer places leaves the entries of lower layers."""
+        named = {name for key in value for name in component_names(key)}
+        for key in list(placed):
+            left = [name for name in component_names(key) if name not in named]
+            if left != component_names(key):
+                entry, origin = placed.pop(key), self.merged.origin(f"placement.{key}")
+                self._forget(f"placement.{key}")
+                if left:
+                    placed[",".join(left)] = entry
+                    self.merged.origins[f"placement.{','.join(left)}"] = origin
+        for key, entry in value.items():
+            self._set(placed, str(key), f"placement.{key}", entry)
 
     def _component(self, holder: Any, slot: Any, key: str, value: Any) -> None:
         """`holder[slot]` is the component's tree, in a mapping or in a list."""

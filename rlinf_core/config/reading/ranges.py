@@ -10,6 +10,8 @@ from rlinf_core.config.schema import (
     CheckpointConfig,
     EvalConfig,
     RewardPoolConfig,
+    RunConfig,
+    ScheduleConfig,
     TrainConfig,
     WarmStartConfig,
 )
@@ -73,6 +75,8 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
         "retries": at_least(0),
         "max_error_rate": SHARE,
     },
+    ScheduleConfig: {"profile_steps": at_least(1), "stages": at_least(0), "chunk": at_least(0)},
+    RunConfig: {"seed": at_least(0), "ranks": at_least(0)},
 }
 
 

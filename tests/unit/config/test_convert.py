@@ -87,7 +87,7 @@ def test_values_are_read_as_their_type(run, override, read):
         ("reward.weight=heavy", "reward.0.weight: needs a number, got 'heavy'"),
         ("data=jsonl", "data.path: must be set (jsonl has no default for it)"),
         ("seed=-1", "seed: must be 0 or more, got -1"),
-        ("output=7", "output: needs a text, got 7"),
+        ("output=7", "output: needs a text (quote it), got 7"),
         ("train.prompts_per_step=0", "train.prompts_per_step: must be 1 or more, got 0"),
         ("reward_pool.max_error_rate=2", "reward_pool.max_error_rate: must be between 0 and 1, got 2.0"),
         ("lora.dropout=1", "lora.dropout: must be 0 or more and below 1, got 1.0"),

@@ -1,0 +1,78 @@
+"""Checks of the settings that say where and how components run, as far as they need no plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlinf_core.api.capabilities import AlgorithmNeeds
+from rlinf_core.config.schema import RunConfig, ScheduleConfig
+
+
+def schedule_problems(config: RunConfig, needs: AlgorithmNeeds, devices: int) -> Iterable[str]:
+    """One line for each thing that cannot work. `devices` is 0 where it is not known."""
+    yield from _plan_alone(config)
+    if devices == 1 and config.mode in ("disaggregated", "hybrid"):
+        yield (
+            f"mode: {config.mode} needs components on devices of their own, so at least 2 devices, and this "
+            f"run has 1; choose mode=collocated, or ranks=2 or more{_came(config, 'mode')}"
+        )
+    samples = config.train.prompts_per_step * needs.group_size
+    chunk, group = config.schedule.chunk, needs.group_size if needs.advantage_scope != "sample" else 1
+    made = f"{config.train.prompts_per_step} prompts x group size {needs.group_size} = {samples} samples"
+    if chunk > samples:
+        yield (
+            f"schedule.chunk: {chunk} is more than the {made} of a step; choose {samples} or fewer"
+            f"{_came(config, 'schedule.chunk')}"
+        )
+    elif chunk % group:
+        near = " or ".join(str(size) for size in (chunk // group * group, -(-chunk // group) * group) if size)
+        yield (
+            f"schedule.chunk: {config.algo.name!r} compares the samples of a group, and {chunk} is no "
+            f"multiple of the group size {group}; choose {near}{_came(config, 'schedule.chunk')}"
+        )
+    if config.schedule.stages > (config.train.num_envs or samples):
+        yield (
+            f"schedule.stages: {config.schedule.stages} groups of {config.train.num_envs or samples} "
+            f"environments leave some empty; choose fewer{_came(config, 'schedule.stages')}"
+        )
+
+
+def _plan_alone(config: RunConfig) -> Iterable[str]:
+    """A plan says everything, so nothing else may."""
+    if not config.plan:
+        return
+    defaults = ScheduleConfig()
+    beside = {
+        "mode": config.mode != "auto",
+        "placement": bool(config.placement),
+        "schedule.stages": config.schedule.stages != defaults.stages,
+        "schedule.chunk": config.schedule.chunk != defaults.chunk,
+    }
+    off = {"mode": "auto", "placement": "null"}
+    for key in (key for key, set_ in beside.items() if set_):
+        yield (
+            f"{key}: the plan {config.plan} says it already{_came(config, 'plan')}; drop {key} "
+            f"({key}={off.get(key, '0')}{_came(config, key)}) or the plan (plan=null)"
+        )
+
+
+def schedule_warnings(config: RunConfig) -> Iterable[str]:
+    """Settings without effect beside others."""
+    fixed = "plan" if config.plan else "placement" if config.placement else ""
+    defaults = ScheduleConfig()
+    for name in ("profile", "profile_steps", "replan") if fixed else ():
+        if getattr(config.schedule, name) != getattr(defaults, name):
+            key = f"schedule.{name}"
+            yield f"{key}: has no effect while {fixed} says where everything runs{_came(config, key)}"
+    if config.schedule.stages > 1 and config.mode == "collocated":
+        key = "schedule.stages"
+        yield (
+            f"{key}: has no effect with mode=collocated, where environments and policy take turns in one "
+            f"process{_came(config, key)}"
+        )
+
+
+def _came(config: RunConfig, key: str) -> str:
+    origins = {name: origin for name, origin in config.origins.items() if f"{name}.".startswith(f"{key}.")}
+    found = [origin for origin in origins.values() if origin != "default"]
+    return f" (from {found[0]})" if found else ""
