@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from rlinf_core.plugins import plugins
@@ -36,7 +37,7 @@ def make_graph(config: RunConfig) -> Graph:
         parts.append(Component("reference", lockstep=True, with_="actor"))
     parts.append(Component("actor", lockstep=True, max_devices=samples))
     names = [part.name for part in parts]
-    pairs = zip(names, names[1:], strict=False)
+    pairs = itertools.pairwise(names)
     edges = [
         Edge(source, target, barrier and target == "actor", _quantum(target, needs))
         for source, target in pairs
