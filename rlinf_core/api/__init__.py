@@ -32,6 +32,7 @@ from rlinf_core.api.model import ActionSample, Decoder, Model, TextProcessor, Wa
 from rlinf_core.api.reward import Reward, RewardItem, RewardResult
 from rlinf_core.api.rollout import RolloutEngine
 from rlinf_core.api.simulator import Observation, Simulator, Space, Transition
+from rlinf_core.api.spans import HostSpan, Span
 from rlinf_core.api.tracker import Tracker
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Decoder",
     "Engine",
     "Host",
+    "HostSpan",
     "HostSpec",
     "LoRAConfig",
     "LossFunction",
@@ -64,6 +66,7 @@ __all__ = [
     "Simulator",
     "SimulatorCapabilities",
     "Space",
+    "Span",
     "Split",
     "StageCall",
     "StepStats",

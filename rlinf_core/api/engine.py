@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlinf_core.api.spans import HostSpan
+
 
 @dataclass(frozen=True)
 class HostSpec:
@@ -110,6 +112,20 @@ class Engine(ABC):
     @abstractmethod
     def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
         """Start all hosts, in parallel."""
+
+    def channel(self, name: str) -> Any:  # Any: a picklable handle with `connect(worker)`
+        """A new channel between workers of different hosts. Raises `ConfigError` where there are none."""
+        from rlinf_core.errors import ConfigError
+
+        raise ConfigError(
+            f"engine {type(self).__name__} has no channels between hosts, so all workers must share their "
+            "devices; set mode=collocated, or choose another engine"
+        )
+
+    def drain_spans(self) -> list[HostSpan]:
+        """What workers did since the last time it was asked: complete for every call and stage that has
+        ended. Empty where an engine does not tell."""
+        return []
 
     @abstractmethod
     def stop(self, timeout_s: float = 2.0) -> None:

@@ -19,10 +19,15 @@ class Credit:
         self._released = False
         self._changed = threading.Condition()
 
+    @property
+    def used_up(self) -> bool:
+        """Whether `spend` would wait now."""
+        return self._bounded and self._outstanding >= self.limit and not self._released
+
     def spend(self, size: int) -> bool:
         """Wait until less than the limit is outstanding, then count `size`; False once released."""
         with self._changed:
-            while self._bounded and self._outstanding >= self.limit and not self._released:
+            while self.used_up:
                 self._changed.wait()
             self._outstanding += size
             return not self._released

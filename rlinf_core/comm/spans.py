@@ -1,28 +1,16 @@
-"""What a worker did when: spans of one process, written down where they happen."""
+"""Writes down what a worker does when, in the process where it happens."""
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Literal
 
-SpanKind = Literal["run", "wait", "load", "transfer"]
+from rlinf_core.api.spans import Span, SpanKind
 
-
-@dataclass(frozen=True)
-class Span:
-    """A piece of one worker's time, in seconds of this machine's monotonic clock. `wait` spans lie
-    within a `run` span; what they cover is idle."""
-
-    worker: str  # "actor[0]"
-    name: str  # the stage or method
-    kind: SpanKind
-    start: float
-    end: float
-    samples: int = 0
+__all__ = ["Span", "SpanKind", "SpanLog", "enter", "pack_spans", "recording", "span", "unpack_spans"]
 
 
 class SpanLog:
@@ -33,27 +21,43 @@ class SpanLog:
         self.name = name
         self.spans: list[Span] = []
 
-    def add(self, kind: SpanKind, start: float, end: float, samples: int = 0, name: str = "") -> None:
-        """Write one down."""
-        self.spans.append(Span(self.worker, name or self.name, kind, start, end, samples))
+    def add(
+        self,
+        kind: SpanKind,
+        start: float,
+        end: float,
+        samples: int = 0,
+        name: str = "",
+        chunks: int = 0,
+        worker: str = "",
+    ) -> None:
+        """Write one down; `worker` where it is another one of this process that works here."""
+        self.spans.append(Span(worker or self.worker, name or self.name, kind, start, end, samples, chunks))
 
 
 _current: ContextVar[SpanLog | None] = ContextVar("rlinf_spans", default=None)
 
 
+def enter(log: SpanLog | None) -> SpanLog | None:
+    """Spans of this thread go to the log given from now on; returns the log so far."""
+    before = _current.get()
+    _current.set(log)
+    return before
+
+
 @contextmanager
 def recording(worker: str, name: str) -> Iterator[SpanLog]:
-    """Spans of this thread go to the log given, until the block ends."""
+    """Spans of this thread go to a new log, until the block ends."""
     log = SpanLog(worker, name)
-    token = _current.set(log)
+    before = enter(log)
     try:
         yield log
     finally:
-        _current.reset(token)
+        enter(before)
 
 
 @contextmanager
-def span(kind: SpanKind, samples: int = 0, name: str = "") -> Iterator[None]:
+def span(kind: SpanKind, samples: int = 0, name: str = "", worker: str = "") -> Iterator[None]:
     """Write down how long the block took, where a call is being recorded."""
     log = _current.get()
     if log is None:
@@ -63,4 +67,14 @@ def span(kind: SpanKind, samples: int = 0, name: str = "") -> Iterator[None]:
     try:
         yield
     finally:
-        log.add(kind, start, time.monotonic(), samples, name)
+        log.add(kind, start, time.monotonic(), samples, name, worker=worker)
+
+
+def pack_spans(spans: Sequence[Span]) -> bytes:
+    """A few bytes a span, quickly."""
+    return pickle.dumps([tuple(span.__dict__.values()) for span in spans], protocol=5)
+
+
+def unpack_spans(data: bytes) -> list[Span]:
+    """What `pack_spans` was given."""
+    return [Span(*values) for values in pickle.loads(data)]

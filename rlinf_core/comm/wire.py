@@ -52,6 +52,14 @@ class Message:
 
     def load(self) -> Any:
         """Unpickle; arrays and tensors are writable views of the body."""
+        cut = self._cut()
+        return pickle.loads(cut[0], buffers=cut[1:])
+
+    def note(self) -> bytes:
+        """The note that `pack` was given."""
+        return bytes(self._cut()[-1])
+
+    def _cut(self) -> list[memoryview]:
         view = memoryview(self.body)
         sizes = [_SIZE.unpack_from(view, i * _SIZE.size)[0] for i in range(self.parts)]
         at = _aligned(self.parts * _SIZE.size)
@@ -59,7 +67,7 @@ class Message:
         for size in sizes:
             cut.append(view[at : at + size])
             at += _aligned(size)
-        return pickle.loads(cut[0], buffers=cut[1:])
+        return cut
 
 
 @dataclass(frozen=True)
@@ -71,14 +79,17 @@ class Packed:
     size: int
 
 
-def pack(content: Any) -> Packed:
-    """Pickle the content with its arrays and tensors left out of the stream, uncopied."""
+def pack(content: Any, note: bytes | None = None) -> Packed:
+    """Pickle the content with its arrays and tensors left out of the stream, uncopied. A note is some
+    bytes that can be read without unpickling the content."""
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5, buffer_callback=buffers.append)
     pickler.dispatch_table = dispatch_table()
     pickler.dump(content)
     parts = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
+    if note is not None:
+        parts.append(memoryview(note))
     table = b"".join(_SIZE.pack(part.nbytes) for part in parts)
     pieces: list[Any] = []
     size = 0

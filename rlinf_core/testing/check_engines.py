@@ -49,15 +49,9 @@ def check_engines_error(subject: Subject) -> None:
 def check_engines_stage(subject: Subject) -> None:
     """A stage takes chunks and yields chunks in order; its return value is its result."""
     with _host(subject) as host:
-        stage = host.stage("echo[0]", "double")
-        chunks: list[list[int]] = [[1, 2], [3], [4, 5]]
-        if not stage.feed(iter(chunks)):
-            for chunk in chunks:
-                stage.send(chunk)
-            stage.close()
-        made = [item for chunk in stage for item in chunk]
+        made, result = _double(host, [[1, 2], [3], [4, 5]])
         expect(made == [2, 4, 6, 8, 10], f"a stage that doubles 1..5 yielded {made}")
-        expect(stage.result() == 5, "result() of a stage must be what its generator returned")
+        expect(result == 5, "result() of a stage must be what its generator returned")
 
 
 def check_engines_drop(subject: Subject) -> None:
@@ -76,6 +70,24 @@ def check_engines_drop(subject: Subject) -> None:
         expect(counted == 1, f"a worker made anew counts {counted} at its first call: it is the old one")
 
 
+def check_engines_spans(subject: Subject) -> None:
+    """An engine that tells what workers did tells it once, of calls and of stages with their samples."""
+    engine = subject.build()
+    try:
+        host: Host = engine.start([HostSpec(name="host0")])[0]
+        host.create(ECHO).result(TIMEOUT_S)
+        _double(host, [[1, 2], [3], [4, 5]])
+        host.call("echo[0]", "count").result(TIMEOUT_S)
+        told = [item for item in engine.drain_spans() if item.span.kind == "run"]
+        found = [(item.host, item.span.worker, item.span.name, item.span.samples) for item in told]
+        wanted = [("host0", "echo[0]", "__init__", 0), ("host0", "echo[0]", "double", 5)]
+        wanted.append(("host0", "echo[0]", "count", 0))
+        expect(found in ([], wanted), f"the run spans are {found}, expected {wanted}")
+        expect(engine.drain_spans() == [], "spans were told twice")
+    finally:
+        engine.stop()
+
+
 def check_engines_stop(subject: Subject) -> None:
     """`stop` may be called twice, and without a start."""
     engine = subject.build()
@@ -83,6 +95,16 @@ def check_engines_stop(subject: Subject) -> None:
     engine.stop()
     engine.stop()
     subject.build().stop()
+
+
+def _double(host: Host, chunks: list[list[int]]) -> tuple[list[int], int]:
+    """What the stage yields of the chunks, and its result."""
+    stage = host.stage("echo[0]", "double")
+    if not stage.feed(iter(chunks)):
+        for chunk in chunks:
+            stage.send(chunk)
+        stage.close()
+    return [item for chunk in stage for item in chunk], stage.result()
 
 
 @contextmanager

@@ -21,12 +21,14 @@ from typing import Any
 
 from rlinf_core.api.engine import WorkerSpec
 from rlinf_core.comm.channel import Channel
+from rlinf_core.comm.spans import SpanLog, pack_spans
 from rlinf_core.comm.wire import Message, Wire, pack
 from rlinf_core.errors import RlinfError
 from rlinf_core.worker.failures import raised
 from rlinf_core.worker.host_stage import HostStage
 from rlinf_core.worker.protocol import Kind
 from rlinf_core.worker.table import WorkerTable
+from rlinf_core.worker.turn import Turn
 
 _LOOK_S = 0.25  # how often an idle host checks that its driver still lives
 _CLOSING_S = 0.5  # what workers get to close in when the driver is gone
@@ -69,30 +71,30 @@ class HostProcess:
                 return self.table.close()
 
     def _work(self, job: Message) -> None:
-        began = time.perf_counter()
-        worker, method = "", ""
-        value: Any = None
+        turn = Turn("", "")
         try:
             content = job.load()
-            if job.kind == Kind.CREATE:
-                worker, method = content.name, "__init__"
-                value = self._create(content)
-            elif job.kind == Kind.DROP:
-                worker, method = content, "close"
-                self.table.drop(worker)
-            else:
-                worker, method, args, kwargs = content
-                if job.kind == Kind.CALL:
-                    value = self.table.call(worker, method, args, kwargs)
-                else:
-                    value = self._stage(job.call, worker, method, args, kwargs)
-            answer = pack((value, time.perf_counter() - began))
+            turn = Turn(*_worker_and_method(job.kind, content))
+            with turn:
+                value = self._do(job, content, turn)
+            answer = pack((value, turn.seconds), pack_spans(turn.log.spans))
         except BaseException as error:  # the border of a worker: the driver raises it
             self._stages.pop(job.call, None)
-            self._send_error(job.call, error, worker, method)
+            self._send_error(job.call, error, turn.log)
             return
         self._stages.pop(job.call, None)
         self.wire.send(Kind.RESULT, job.call, answer)
+
+    def _do(self, job: Message, content: Any, turn: Turn) -> Any:
+        if job.kind == Kind.CREATE:
+            return self._create(content)
+        if job.kind == Kind.DROP:
+            return self.table.drop(content)
+        worker, method, args, kwargs = content
+        if job.kind == Kind.CALL:
+            return self.table.call(worker, method, args, kwargs)
+        stage = self._stages[job.call]
+        return stage.run(self.table.stage(worker, method, stage.inputs(turn), args, kwargs), turn)
 
     def _create(self, spec: WorkerSpec) -> str:
         self.table.create(spec)
@@ -101,16 +103,10 @@ class HostProcess:
             torch.set_num_threads(self.settings.threads)
         return spec.name
 
-    def _stage(
-        self, call: int, worker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        stage = self._stages[call]
-        return stage.run(self.table.stage(worker, method, stage.inputs(), args, kwargs))
-
-    def _send_error(self, call: int, error: BaseException, worker: str, method: str) -> None:
-        wrapped = raised(error, worker, method)
+    def _send_error(self, call: int, error: BaseException, log: SpanLog) -> None:
+        wrapped = raised(error, log.worker, log.name)
         cause = wrapped.__cause__ if type(wrapped.__cause__).__module__ == RlinfError.__module__ else None
-        self.wire.send(Kind.ERROR, call, pack((wrapped, cause)))
+        self.wire.send(Kind.ERROR, call, pack((wrapped, cause), pack_spans(log.spans)))
 
     def _receive(self) -> None:
         try:
@@ -151,6 +147,15 @@ class HostProcess:
 
     def _driver_lives(self) -> bool:
         return os.getppid() == self.settings.driver
+
+
+def _worker_and_method(kind: int, content: Any) -> tuple[str, str]:
+    if kind == Kind.CREATE:
+        return content.name, "__init__"
+    if kind == Kind.DROP:
+        return content, "close"
+    worker, method, _, _ = content
+    return worker, method
 
 
 def end_session() -> None:

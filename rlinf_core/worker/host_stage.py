@@ -10,6 +10,7 @@ from rlinf_core.comm.credit import Credit, Receipts
 from rlinf_core.comm.wire import Message, Wire, pack
 from rlinf_core.worker.failures import StageCancelledError
 from rlinf_core.worker.protocol import Kind
+from rlinf_core.worker.turn import Turn
 
 
 class HostStage:
@@ -40,28 +41,38 @@ class HostStage:
         self._inputs.abandon(_cancelled())
         self._credit.release()
 
-    def inputs(self) -> Iterator[list[Any]]:
+    def inputs(self, turn: Turn) -> Iterator[list[Any]]:
         """The chunks, as the stage takes them."""
         self._wire.send(Kind.STARTED, self._call, pack(None))
-        for message in self._inputs:
+        while (message := self._next(turn)) is not None:
             taken = self._receipts.take(message.size)
             if taken:
                 self._wire.send(Kind.TAKEN, self._call, pack(taken))
-            yield message.load()
+            yield turn.took(message.load())
 
-    def run(self, generator: Generator[list[Any], None, Any]) -> Any:
+    def run(self, generator: Generator[list[Any], None, Any], turn: Turn) -> Any:
         """Send every chunk that the stage yields; returns the stage's result."""
         while True:
             try:
                 chunk = next(generator)
             except StopIteration as end:
                 return end.value
-            packed = pack(chunk)
-            self._credit.spend(packed.size)
+            packed = pack(turn.gave(chunk))
+            if self._credit.used_up:
+                with turn.waiting():
+                    self._credit.spend(packed.size)
+            else:
+                self._credit.spend(packed.size)
             if self._cancelled:
                 generator.close()
                 raise _cancelled()
             self._wire.send(Kind.OUTPUT, self._call, packed)
+
+    def _next(self, turn: Turn) -> Message | None:
+        if not self._inputs.empty():
+            return next(self._inputs, None)
+        with turn.waiting():
+            return next(self._inputs, None)
 
 
 def _cancelled() -> StageCancelledError:

@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class Kind(IntEnum):
-    """What a message says; in brackets its content. `call` in the header says which call it is about."""
+    """What a message says; in brackets its content. `call` in the header says which call it is about.
+
+    RESULT and ERROR carry a note: what was done when, as `pack_spans` writes it.
+    """
 
     CREATE = 1  # to the host: build a worker [WorkerSpec]
     CALL = 2  # to the host: [worker, method, args, kwargs]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from rlinf_core.api.engine import Call, Engine, Host, HostSpec, StageCall, WorkerSpec
+from rlinf_core.api.spans import HostSpan
 from rlinf_core.errors import ConfigError, RlinfError, WorkerError
 from rlinf_core.worker import WorkerContext
 from rlinf_core.worker.failures import StageCancelledError, raised
 from rlinf_core.worker.table import WorkerTable
+from rlinf_core.worker.turn import Turn
+
+_MOST_UNREAD = 100_000  # spans kept for whoever asks; the oldest go first
 
 
 class InlineCall(Call):
@@ -36,9 +40,9 @@ class InlineStageCall(StageCall):
     """A stage that runs while its output is iterated over."""
 
     def __init__(
-        self, table: WorkerTable, worker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, host: InlineHost, worker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        self.table = table
+        self.host = host
         self.worker = worker
         self.method = method
         self.args = args
@@ -76,15 +80,26 @@ class InlineStageCall(StageCall):
         self._ended = True
 
     def _run(self) -> Generator[list[Any], None, Any]:
+        turn = Turn(self.worker, self.method)
+        try:
+            with turn:
+                return (yield from self._outputs(turn))
+        finally:
+            self.host.keep(turn)
+
+    def _outputs(self, turn: Turn) -> Generator[list[Any], None, Any]:
         source = self._source if self._source is not None else iter(self._sent)
-        generator = self.table.stage(self.worker, self.method, source, self.args, self.kwargs)
+        generator = self.host.table.stage(
+            self.worker, self.method, _taken(source, turn), self.args, self.kwargs
+        )
         try:
             while not self._cancelled:
                 try:
-                    chunk = next(generator)
+                    chunk = turn.gave(next(generator))
                 except StopIteration as end:
                     return end.value
-                yield chunk
+                with turn.waiting():
+                    yield chunk
         finally:
             generator.close()
         raise StageCancelledError(f"{self.worker}.{self.method} was cancelled")
@@ -102,24 +117,47 @@ class InlineHost(Host):
     def __init__(self, name: str) -> None:
         self.name = name
         self.table = WorkerTable()
+        self._spans: deque[HostSpan] = deque(maxlen=_MOST_UNREAD)
 
     def create(self, spec: WorkerSpec) -> Call:
         """Build a worker here and now; refuses one of several ranks."""
         context = spec.kwargs.get("context", WorkerContext())
         _refuse_ranks(f"worker {spec.name}", context.world_size)
-        return _run(spec.name, "__init__", lambda: self.table.create(spec))
+        return self._run(spec.name, "__init__", lambda: self.table.create(spec))
 
     def call(self, worker: str, method: str, *args: Any, **kwargs: Any) -> Call:
         """Call a method here and now."""
-        return _run(worker, method, lambda: self.table.call(worker, method, args, kwargs))
+        return self._run(worker, method, lambda: self.table.call(worker, method, args, kwargs))
 
     def stage(self, worker: str, method: str, *args: Any, **kwargs: Any) -> InlineStageCall:
         """A stage that runs when it is iterated over."""
-        return InlineStageCall(self.table, worker, method, args, kwargs)
+        return InlineStageCall(self, worker, method, args, kwargs)
 
     def drop(self, worker: str) -> Call:
         """Close and forget a worker here and now."""
-        return _run(worker, "close", lambda: self.table.drop(worker))
+        return self._run(worker, "close", lambda: self.table.drop(worker))
+
+    def keep(self, turn: Turn) -> None:
+        """Keep what was done in a turn for whoever asks."""
+        self._spans.extend(HostSpan(self.name, span) for span in turn.log.spans)
+
+    def drain_spans(self) -> list[HostSpan]:
+        """What its workers did since the last time it was asked."""
+        return [self._spans.popleft() for _ in range(len(self._spans))]
+
+    def _run(self, worker: str, method: str, function: Callable[[], Any]) -> InlineCall:
+        turn = Turn(worker, method)
+        try:
+            with turn:
+                value = function()
+        except Exception as error:
+            wrapped = raised(error, worker, method)
+            if wrapped is not error:
+                wrapped.__cause__ = error
+            return InlineCall(error=wrapped)
+        finally:
+            self.keep(turn)
+        return InlineCall(value, seconds=turn.seconds)
 
 
 class InlineEngine(Engine):
@@ -138,6 +176,10 @@ class InlineEngine(Engine):
         self._hosts += made
         return list(made)
 
+    def drain_spans(self) -> list[HostSpan]:
+        """What workers did since the last time it was asked, host by host."""
+        return [span for host in self._hosts for span in host.drain_spans()]
+
     def stop(self, timeout_s: float = 2.0) -> None:
         """Close all workers."""
         while self._hosts:
@@ -152,13 +194,11 @@ def _refuse_ranks(what: str, ranks: int) -> None:
         )
 
 
-def _run(worker: str, method: str, function: Callable[[], Any]) -> InlineCall:
-    began = time.perf_counter()
-    try:
-        value = function()
-    except Exception as error:
-        wrapped = raised(error, worker, method)
-        if wrapped is not error:
-            wrapped.__cause__ = error
-        return InlineCall(error=wrapped)
-    return InlineCall(value, seconds=time.perf_counter() - began)
+def _taken(source: Iterator[list[Any]], turn: Turn) -> Iterator[list[Any]]:
+    """The chunks of `source`; what runs to make them is no work of this stage."""
+    while True:
+        with turn.waiting():
+            chunk = next(source, None)
+        if chunk is None:
+            return
+        yield turn.took(chunk)

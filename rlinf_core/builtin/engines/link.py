@@ -6,18 +6,22 @@ import itertools
 import select
 import threading
 import time
+from collections import deque
 from typing import Any
 
 from rlinf_core.api.engine import Host, HostSpec, WorkerSpec
+from rlinf_core.api.spans import HostSpan
 from rlinf_core.builtin.engines.calls import LocalCall, LocalStageCall
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.process import HostProcess, describe_exit
+from rlinf_core.comm.spans import unpack_spans
 from rlinf_core.comm.wire import Message, Packed, Wire, pack
 from rlinf_core.errors import WorkerError
 from rlinf_core.worker.protocol import Kind
 
 _LOOK_S = 0.2  # how often a silent process is looked at
 _HELLO = 0  # the call number of a host's first message
+_MOST_UNREAD = 20_000  # calls whose spans are kept for whoever asks; the oldest go first
 
 
 class LocalHost(Host):
@@ -35,6 +39,7 @@ class LocalHost(Host):
         self._lock = threading.Lock()
         self._death: WorkerError | None = None
         self._stopping = False
+        self._spans: deque[bytes] = deque(maxlen=_MOST_UNREAD)
         self._heard = time.monotonic()
         self._receiver = threading.Thread(target=self._receive, name=f"receiver-{spec.name}", daemon=True)
         self._receiver.start()
@@ -63,6 +68,11 @@ class LocalHost(Host):
     def drop(self, worker: str) -> LocalCall:
         """Close and forget a worker."""
         return self._start_call(Kind.DROP, LocalCall(worker, "close"), worker)
+
+    def drain_spans(self) -> list[HostSpan]:
+        """What its workers did since the last time it was asked."""
+        notes = [self._spans.popleft() for _ in range(len(self._spans))]
+        return [HostSpan(self.name, span) for note in notes for span in unpack_spans(note)]
 
     def ask_to_stop(self) -> None:
         """Let the workers close and the process exit."""
@@ -134,6 +144,8 @@ class LocalHost(Host):
         with self._lock:
             ends = message.kind in (Kind.HELLO, Kind.RESULT, Kind.ERROR)
             call = self._pending.pop(message.call, None) if ends else self._pending.get(message.call)
+        if message.kind in (Kind.RESULT, Kind.ERROR):
+            self._spans.append(message.note())
         if call is not None:
             call.receive(message)
 

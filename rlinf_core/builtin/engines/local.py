@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 
 from rlinf_core.api.engine import Engine, Host, HostSpec
+from rlinf_core.api.spans import HostSpan
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.link import LocalHost
 from rlinf_core.errors import ConfigError
@@ -40,6 +41,10 @@ class LocalEngine(Engine):
             self.stop()
             raise
         return list(started)
+
+    def drain_spans(self) -> list[HostSpan]:
+        """What workers did since the last time it was asked, host by host."""
+        return [span for host in self._hosts for span in host.drain_spans()]
 
     def stop(self, timeout_s: float = 2.0) -> None:
         """Ask every process to end, terminate those that have not after `timeout_s`, then kill."""

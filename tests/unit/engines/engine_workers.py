@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from rlinf_core.comm.spans import span
 from rlinf_core.errors import RewardError
 from rlinf_core.worker import Worker, WorkerContext, stage
 
@@ -60,6 +61,10 @@ class Probe(Worker):
     def sleep(self, seconds: float) -> float:
         time.sleep(seconds)
         return seconds
+
+    def wait_inside(self, seconds: float) -> None:
+        with span("wait", name="channel"):
+            time.sleep(seconds)
 
     def fail(self, text: str) -> None:
         raise ValueError(text)
