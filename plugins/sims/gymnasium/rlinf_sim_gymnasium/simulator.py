@@ -1,0 +1,173 @@
+"""Registered Gymnasium environments, stepped one after another in this process.
+
+Axes: N environments, C actions of a chunk, A action dimensions, S state size.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import pickle
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlinf_core.api import Observation, Simulator, Space, Transition
+from rlinf_core.errors import ConfigError, PluginError
+from rlinf_sim_gymnasium.config import GymnasiumConfig
+from rlinf_sim_gymnasium.layout import ActionLayout, flattener, state_size
+from rlinf_sim_gymnasium.memory import remember, restore
+from rlinf_sim_gymnasium.registry import Env, find, make, registered
+from rlinf_sim_gymnasium.rendering import Pictures
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_log = logging.getLogger(__name__)
+CAMERA = "main"
+
+
+class GymnasiumSimulator(Simulator):
+    """N environments of one id. The first success of an episode ends it, as a termination."""
+
+    config: GymnasiumConfig
+
+    def __init__(self, config: GymnasiumConfig, num_envs: int, seed: int) -> None:
+        super().__init__(config, num_envs, seed)
+        spec = find(config)
+        self._envs: list[Env] = [make(config, spec) for _ in range(num_envs)]
+        first = self._envs[0]
+        self.max_episode_steps = config.max_episode_steps or int(spec.max_episode_steps or 0)
+        self._actions = ActionLayout(first.action_space, config.id)
+        self.action_space = self._actions.space
+        self.observation_space = {}
+        size = 0
+        if config.state:
+            size = state_size(first.observation_space, config.id)
+            self.observation_space["state"] = Space(shape=(size,), low=-np.inf, high=np.inf)
+            self._flat = flattener(first.observation_space)
+        if config.images:
+            if first.render_mode is None:
+                raise ConfigError(f"simulator.images (gymnasium): {config.id} does not render pictures")
+            pixels = (config.image_size, config.image_size, 3)
+            self.observation_space[f"images/{CAMERA}"] = Space(shape=pixels, low=0.0, high=255.0)
+        self._pictures = Pictures(self._envs, config.image_size, config.shadows)
+        self._state_NS = np.zeros((num_envs, size), dtype=np.float32)
+        self._warned = False
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Each environment starts where its own seed says."""
+        for n, seed in enumerate(seeds):
+            self._show(n, self._envs[n].reset(seed=int(seed))[0])
+        return self._observation()
+
+    def step(self, actions: NDArray[Any]) -> Transition:
+        """Each environment executes its chunk up to the end of its episode; ended ones start again."""
+        shape = actions.shape[:2]
+        outcome = Transition(
+            Observation(),
+            rewards_NC=np.zeros(shape, dtype=np.float32),
+            terminated_NC=np.zeros(shape, dtype=bool),
+            truncated_NC=np.zeros(shape, dtype=bool),
+            executed_NC=np.zeros(shape, dtype=bool),
+            success_N=np.zeros(shape[0], dtype=bool),
+        )
+        for n in range(shape[0]):
+            for c in range(shape[1]):
+                if self._act(n, c, actions[n, c], outcome):
+                    break
+        self._renew(outcome)
+        return outcome
+
+    def tasks(self) -> list[str]:
+        """Registered ids, those of `imports` among them."""
+        return registered()
+
+    def render(self) -> NDArray[np.uint8]:
+        """`[N, H, W, 3]` of the configured size."""
+        if self._envs[0].render_mode is None:
+            raise PluginError(f"simulator gymnasium: {self.config.id} does not render pictures")
+        return np.stack([self._pictures.draw(n) for n in range(self.num_envs)])
+
+    def save_state(self) -> bytes:
+        """Physics, counters and random generators."""
+        states = [remember(env) for env in self._envs]
+        return zlib.compress(pickle.dumps((self.config.id, states, self._state_NS)), level=1)
+
+    def load_state(self, state: bytes) -> Observation:
+        """Only bytes of `save_state` that you trust: they are unpickled."""
+        name, states, state_NS = pickle.loads(zlib.decompress(state))
+        if (name, len(states)) != (self.config.id, self.num_envs):
+            raise PluginError(
+                f"simulator gymnasium: a state of {len(states)} x {name} does not fit {self.num_envs} x "
+                f"{self.config.id}"
+            )
+        for env, each in zip(self._envs, states, strict=True):
+            restore(env, each)
+        self._state_NS[...] = state_NS
+        return self._observation()
+
+    def offload(self) -> None:
+        """Free the graphics context; the next picture makes another."""
+        self._pictures.close()
+
+    def close(self) -> None:
+        """Free the graphics context and the environments."""
+        self._pictures.close()
+        for env in self._envs:
+            env.close()
+
+    def _act(self, n: int, c: int, action: Any, outcome: Transition) -> bool:
+        """Execute action c of environment n; True if its episode has ended."""
+        seen, reward, failed, late, info = self._envs[n].step(self._actions.to_environment(action))
+        sound = self._show(n, seen) and math.isfinite(reward)
+        if not sound:
+            self._warn(n)
+        success = bool(info.get("is_success", info.get("success", False)))
+        terminated = bool(failed or success or not sound)
+        outcome.executed_NC[n, c] = True
+        outcome.rewards_NC[n, c] = reward if sound else 0.0
+        outcome.terminated_NC[n, c] = terminated
+        outcome.truncated_NC[n, c] = late and not terminated
+        outcome.success_N[n] = success
+        return terminated or late
+
+    def _renew(self, outcome: Transition) -> None:
+        """Start ended episodes again, and show what there is now."""
+        outcome.observation = self._observation()
+        ended = [int(n) for n in np.flatnonzero((outcome.terminated_NC | outcome.truncated_NC).any(axis=1))]
+        if not ended:
+            return
+        outcome.final_observation = outcome.observation
+        for n in ended:
+            self._show(n, self._envs[n].reset()[0])
+        images = {camera: shown.copy() for camera, shown in outcome.observation.images.items()}
+        for shown in images.values():
+            for n in ended:
+                shown[n] = self._pictures.draw(n)
+        outcome.observation = Observation(self._shown_states(), images)
+
+    def _show(self, n: int, seen: Any) -> bool:  # Any: an observation of the environment
+        """Keep what environment n shows; False if a number of it is not finite."""
+        if not self.config.state:
+            return True
+        flat_S = self._flat(seen)
+        self._state_NS[n] = flat_S
+        return math.isfinite(flat_S.sum())
+
+    def _observation(self) -> Observation:
+        return Observation(self._shown_states(), {CAMERA: self.render()} if self.config.images else {})
+
+    def _shown_states(self) -> NDArray[np.float32] | None:
+        return self._state_NS.copy() if self.config.state else None
+
+    def _warn(self, n: int) -> None:
+        self._state_NS[n] = np.nan_to_num(self._state_NS[n])
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "simulator gymnasium: %s became unstable: a number is not finite; such episodes end",
+                self.config.id,
+            )
