@@ -162,10 +162,11 @@ class _Entry:
 
     def _error(self, rule: str) -> ConfigError:
         """The rule that is broken, what there is, and a placement that works."""
+        whole = range(self.scope.count)
         named = [match.groups() for match in map(_PART.search, self.text.split(",")) if match]
-        ranges = [_numbers(first, last) for first, last, *_ in named if first.isdigit()]
-        usable = [number for number in range(self.scope.count) if any(number in each for each in ranges)]
-        works = self.scope.entry(self.key, usable or range(self.scope.count))
+        ranges = [_numbers(first, last) if first.isdigit() else whole for first, last, *_ in named]
+        usable = [number for number in whole if any(number in each for each in ranges)]
+        works = self.scope.entry(self.key, usable or whole)
         return ConfigError(f"placement.{self.key}: {rule}; {self.scope.exists}. One that works: {works}")
 
 

@@ -36,7 +36,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
     ]
     if problems:
         raise ConfigError("\n".join(problems))
-    return [*_idle(config), *schedule_warnings(config), *_learning(config, needs)]
+    return [*_idle(config), *schedule_warnings(config, needs), *_learning(config, needs)]
 
 
 def _parts(config: RunConfig, manager: SpecSource) -> Iterable[str]:

@@ -56,7 +56,7 @@ def _plan_alone(config: RunConfig) -> Iterable[str]:
         )
 
 
-def schedule_warnings(config: RunConfig) -> Iterable[str]:
+def schedule_warnings(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]:
     """Settings without effect beside others."""
     fixed = "plan" if config.plan else "placement" if config.placement else ""
     defaults = ScheduleConfig()
@@ -64,12 +64,16 @@ def schedule_warnings(config: RunConfig) -> Iterable[str]:
         if getattr(config.schedule, name) != getattr(defaults, name):
             key = f"schedule.{name}"
             yield f"{key}: has no effect while {fixed} says where everything runs{_came(config, key)}"
-    if config.schedule.stages > 1 and config.mode == "collocated":
-        key = "schedule.stages"
-        yield (
-            f"{key}: has no effect with mode=collocated, where environments and policy take turns in one "
-            f"process{_came(config, key)}"
-        )
+    apart = "collocated components take turns on the same devices" if config.mode == "collocated" else ""
+    if config.schedule.stages > 1 and apart:
+        yield f"schedule.stages: has no effect: {apart}{_came(config, 'schedule.stages')}"
+    waits = "training needs every sample of a step before it begins" if _waits(config, needs) else ""
+    if config.schedule.chunk and (apart or waits):
+        yield f"schedule.chunk: has no effect: {waits or apart}{_came(config, 'schedule.chunk')}"
+
+
+def _waits(config: RunConfig, needs: AlgorithmNeeds) -> bool:
+    return needs.advantage_scope == "batch" or config.train.mini_batches * config.train.update_epochs > 1
 
 
 def _came(config: RunConfig, key: str) -> str:
