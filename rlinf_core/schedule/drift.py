@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
+
+from rlinf_core.schedule.plan import Plan
+from rlinf_core.schedule.profile import Measurement, Profile
 
 
 @dataclass(frozen=True)
@@ -20,14 +23,6 @@ class DriftRule:
     cool_down: int = 20  # steps without a new look after the first switch; doubled by each further one
 
 
-@dataclass(frozen=True)
-class Decision:
-    """Whether to switch, and why in a sentence."""
-
-    switch: bool
-    reason: str
-
-
 class Drift:
     """Compares every step with its prediction.
 
@@ -37,15 +32,18 @@ class Drift:
     ```python
     drift = Drift()
     for step in steps:
-        if drift.observe(measured, predicted):
-            candidate = search(graph, profile.scaled(drift.factors), cluster)
-            decision = drift.judge(current_s, candidate_s, switch_s, steps_left)
+        if drift.observe(measured_s, present.prediction.busy_s):
+            profile = drift.renewed(profile, recent_measurements)
+            present, best = predicted_by(profile)
+            if drift.adopts(present, best, steps_left, switch_s):
+                ...
     ```
     """
 
     def __init__(self, rule: DriftRule | None = None) -> None:
         self.rule = rule or DriftRule()
         self.switches = 0
+        self.reason = ""  # of the last answer of `adopts`
         self._waiting = 0  # steps until measurements count again
         self._cooling = 0  # steps until a new look
         self._ratios: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=self.rule.window))
@@ -66,28 +64,32 @@ class Drift:
         """How many times as long as predicted the drifted components take; the others are as predicted."""
         return {name: median(ratios) for name, ratios in self._ratios.items() if self._is_off(ratios)}
 
-    def judge(self, current_s: float, candidate_s: float, switch_s: float, steps_left: int) -> Decision:
-        """Whether the candidate is worth the switch. To be asked after `observe` said so.
+    def renewed(self, profile: Profile, recent: Iterable[Measurement]) -> Profile:
+        """The profile of the load as it is now: drifted components scaled, recent steps added."""
+        return profile.scaled(self.factors).adding(recent)
 
-        `current_s` and `candidate_s` are a step's predicted seconds under what is known now. Either way
-        the next look has to gather its own evidence.
+    def adopts(self, present: Plan, candidate: Plan, steps_left: int, switch_s: float) -> bool:
+        """Whether the candidate is worth the switch. To be asked after `observe` said so, with plans whose
+        predictions come from the renewed profile; `reason` tells why. Either way the next look gathers its
+        own evidence.
         """
         rule = self.rule
         self._ratios.clear()
+        self._cooling = rule.window
+        current_s, candidate_s = _step_s(present), _step_s(candidate)
         gain = 1 - candidate_s / current_s if current_s > 0 else 0.0
-        saved = (current_s - candidate_s) * max(0, steps_left - rule.settle)
+        saved_s = (current_s - candidate_s) * max(0, steps_left - rule.settle)
         if gain <= rule.min_gain:
-            self._cooling = rule.window
-            return Decision(False, f"the best other plan saves {gain:.0%}, {rule.min_gain:.0%} are asked for")
-        if saved <= switch_s:
-            self._cooling = rule.window
-            return Decision(
-                False, f"the switch costs {switch_s:.3g} s, {steps_left} steps save {saved:.3g} s"
-            )
+            self.reason = f"the best other plan saves {gain:.0%} of a step, less than {rule.min_gain:.0%}"
+            return False
+        if saved_s <= switch_s:
+            self.reason = f"the switch costs {switch_s:.3g} s and saves {saved_s:.3g} s in {steps_left} steps"
+            return False
         self._cooling = rule.cool_down * 2**self.switches
         self._waiting = rule.settle
         self.switches += 1
-        return Decision(True, f"saves {gain:.0%} of {current_s:.3g} s a step")
+        self.reason = f"saves {gain:.0%} of the {current_s:.3g} s of a step"
+        return True
 
     def _is_off(self, ratios: deque[float]) -> bool:
         """Whether the window is full, its median off, and nearly all of it off the same way."""
@@ -97,3 +99,10 @@ class Drift:
         slower = sum(ratio > 1 + rule.tolerance / 2 for ratio in ratios)
         faster = sum(ratio < 1 - rule.tolerance / 2 for ratio in ratios)
         return max(slower, faster) >= rule.agreeing * rule.window
+
+
+def _step_s(plan: Plan) -> float:
+    """Raises `ValueError` for a plan that the planner did not make: nothing can be said of it."""
+    if plan.prediction is None:
+        raise ValueError("a plan without a prediction cannot be compared")
+    return plan.prediction.step_s
