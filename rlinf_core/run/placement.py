@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlinf_core.cluster.numbering import as_ranges
@@ -11,6 +12,7 @@ from rlinf_core.cluster.placement import component_names, one_device_each, parse
 from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.defaults import STAGES, default_chunk
 from rlinf_core.schedule.plan import Assignment, Plan
+from rlinf_core.schedule.plan_yaml import read_plan
 
 if TYPE_CHECKING:
     from rlinf_core.cluster.cluster import Cluster
@@ -21,14 +23,16 @@ Devices = Mapping[str, tuple[int, ...]]
 
 
 def resolve_placement(config: RunConfig, cluster: Cluster, graph: Graph) -> Plan | None:
-    """The plan of `placement`; None where it is not set and a plan has to be chosen.
+    """The plan of `plan` (a file) or of `placement`; None where neither is set and one has to be chosen.
 
     Raises `ConfigError` for what cannot run, or what contradicts `mode`.
     """
+    if config.plan:
+        return read_plan(Path(config.plan), graph, cluster)
     if not config.placement:
         return None
     sets = _devices(config, cluster, graph)
-    _refuse(placement_problems(sets, graph), _came(config, "placement"))
+    _refuse(_problems(sets, graph, cluster), _came(config, "placement"))
     plan = _plan(config, {part.name: sets[part.name] for part in graph.placed}, graph)
     if config.mode not in ("auto", plan.mode):
         places = ", ".join(f"{name}: {as_ranges(part.devices)}" for name, part in plan.assignments.items())
@@ -39,8 +43,9 @@ def resolve_placement(config: RunConfig, cluster: Cluster, graph: Graph) -> Plan
     return plan
 
 
-def placement_problems(sets: Devices, graph: Graph) -> Iterator[str]:
+def _problems(sets: Devices, graph: Graph, cluster: Cluster) -> Iterator[str]:
     """One line for each rule of the flow that the devices of its components break."""
+    yield from _types(sets, cluster)
     yield from _follows(sets, graph)
     yield from _cycles(sets, graph)
     yield from _too_many(sets, graph)
@@ -66,6 +71,18 @@ def _refuse(problems: Iterator[str], came: str) -> None:
     lines = [f"{problem}{came}" for problem in problems]
     if lines:
         raise ConfigError("\n".join(lines))
+
+
+def _types(sets: Devices, cluster: Cluster) -> Iterator[str]:
+    """The devices of a component are of one type, so that none waits for another."""
+    for name, devices in sets.items():
+        types = list(dict.fromkeys(map(cluster.type_of, devices)))
+        if len(types) > 1:
+            own = as_ranges(device for device in devices if cluster.type_of(device) == types[0])
+            yield (
+                f"placement.{name}: its devices are of several types, {' and '.join(types)}; those of one "
+                f"component are of one type. One that works: {name}: {own}"
+            )
 
 
 def _follows(sets: Devices, graph: Graph) -> Iterator[str]:
