@@ -50,6 +50,18 @@ class WorkerError(RlinfError):
         self.traceback = traceback
 
 
+class ChannelClosed(RlinfError):  # noqa: N818 - it is an end more than an error
+    """A channel has ended: what was inside has been taken, and nothing more will come."""
+
+
+class ProducerDied(WorkerError):  # noqa: N818
+    """A worker that puts into a channel died before it had said goodbye."""
+
+
+class ConsumerDied(WorkerError):  # noqa: N818
+    """A worker that takes from a channel died before it had said goodbye; items may be lost with it."""
+
+
 def suggest(asked: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the nearest known name, or "" if none is near."""
     near = difflib.get_close_matches(asked, list(known), n=1, cutoff=0.6)

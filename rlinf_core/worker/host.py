@@ -23,7 +23,7 @@ from rlinf_core.api.engine import WorkerSpec
 from rlinf_core.comm.channel import Channel
 from rlinf_core.comm.spans import SpanLog, pack_spans
 from rlinf_core.comm.wire import Message, Wire, pack
-from rlinf_core.errors import RlinfError
+from rlinf_core.errors import ChannelClosed, RlinfError
 from rlinf_core.worker.failures import raised
 from rlinf_core.worker.host_stage import HostStage
 from rlinf_core.worker.protocol import Kind
@@ -67,14 +67,14 @@ class HostProcess:
         while True:
             try:
                 self._work(self._jobs.get())
-            except (StopIteration, OSError):  # told to stop; or there is nobody to answer any more
+            except (ChannelClosed, OSError):  # told to stop; or there is nobody to answer any more
                 return self.table.close()
 
     def _work(self, job: Message) -> None:
         turn = Turn("", "")
         try:
             content = job.load()
-            turn = Turn(*_worker_and_method(job.kind, content))
+            turn = self._turn(job.kind, content)
             with turn:
                 value = self._do(job, content, turn)
             answer = pack((value, turn.seconds), pack_spans(turn.log.spans))
@@ -84,6 +84,14 @@ class HostProcess:
             return
         self._stages.pop(job.call, None)
         self.wire.send(Kind.RESULT, job.call, answer)
+
+    def _turn(self, kind: int, content: Any) -> Turn:
+        if kind == Kind.CREATE:
+            return Turn(content.name, "__init__")
+        if kind == Kind.DROP:
+            return Turn(content, "close")
+        worker, method, _, _ = content
+        return self.table.turn(worker, method)
 
     def _do(self, job: Message, content: Any, turn: Turn) -> Any:
         if job.kind == Kind.CREATE:
@@ -147,15 +155,6 @@ class HostProcess:
 
     def _driver_lives(self) -> bool:
         return os.getppid() == self.settings.driver
-
-
-def _worker_and_method(kind: int, content: Any) -> tuple[str, str]:
-    if kind == Kind.CREATE:
-        return content.name, "__init__"
-    if kind == Kind.DROP:
-        return content, "close"
-    worker, method, _, _ = content
-    return worker, method
 
 
 def end_session() -> None:

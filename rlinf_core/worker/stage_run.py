@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rlinf_core.api.engine import StageCall
 from rlinf_core.comm.channel import Channel
 from rlinf_core.comm.stream import Stream
+from rlinf_core.errors import ChannelClosed
 from rlinf_core.worker.failures import GRACE_S, first_real, is_consequence
 
 Chunk = list[Any]
@@ -108,7 +109,7 @@ class _StageRun:
                     running -= 1
                 else:
                     yield chunk
-        except StopIteration:
+        except ChannelClosed:
             raise self._failure(failures) from None
         finally:
             merged.close()
