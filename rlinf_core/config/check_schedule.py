@@ -48,11 +48,10 @@ def _plan_alone(config: RunConfig) -> Iterable[str]:
         "schedule.stages": config.schedule.stages != defaults.stages,
         "schedule.chunk": config.schedule.chunk != defaults.chunk,
     }
-    off = {"mode": "auto", "placement": "null"}
     for key in (key for key, set_ in beside.items() if set_):
         yield (
-            f"{key}: the plan {config.plan} says it already{_came(config, 'plan')}; drop {key} "
-            f"({key}={off.get(key, '0')}{_came(config, key)}) or the plan (plan=null)"
+            f"{key}: the plan {config.plan}{_came(config, 'plan')} says it already; drop {key}"
+            f"{_came(config, key)}, or the plan by plan=null"
         )
 
 
