@@ -80,7 +80,7 @@ class Drift:
         gain = 1 - candidate_s / current_s if current_s > 0 else 0.0
         saved_s = (current_s - candidate_s) * max(0, steps_left - rule.settle)
         if gain <= rule.min_gain:
-            self.reason = f"the best other plan saves {gain:.0%} of a step, less than {rule.min_gain:.0%}"
+            self.reason = f"the best other plan saves {gain:.0%} of a step, not over {rule.min_gain:.0%}"
             return False
         if saved_s <= switch_s:
             self.reason = f"the switch costs {switch_s:.3g} s and saves {saved_s:.3g} s in {steps_left} steps"
