@@ -29,6 +29,7 @@ def show(options: Options, as_json: JsonFlag = False) -> None:
     from rlinf_core.config.compose import compose
     from rlinf_core.config.dump import dump
     from rlinf_core.plugins import plugins
+    from rlinf_core.run.placement import check_placement
 
     config = compose(options)
     if as_json:
@@ -36,7 +37,9 @@ def show(options: Options, as_json: JsonFlag = False) -> None:
         typer.echo(json.dumps({"config": dump(config), "origins": origins}, indent=2))
     else:
         _print_yaml(config)
-    for warning in check(config, plugins()):
+    warnings = check(config, plugins())
+    check_placement(config)
+    for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
 
 

@@ -16,7 +16,8 @@ from rlinf_core.errors import CheckpointError, ConfigError
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
 
-FREE = ("train.steps", "eval.", "checkpoint.", "trackers", "reward_pool.", "output", "engine.")
+PLACED = ("mode", "placement", "plan", "schedule.")  # where it runs, not what comes out
+FREE = ("train.steps", "eval.", "checkpoint.", "trackers", "reward_pool.", "output", "engine.", *PLACED)
 INTERRUPTED = 130  # the exit code of a command ended by Ctrl-C
 
 
@@ -40,11 +41,13 @@ def command(
     from rlinf_core.config.dump import dump
     from rlinf_core.plugins import plugins
     from rlinf_core.run.compose import ranks_and_threads
+    from rlinf_core.run.placement import check_placement
 
     if resume is not None:
         options = _resumed(options, resume)
     config = with_output(compose(options))
     warnings = check(config, plugins(), ranks_and_threads(config)[0])
+    check_placement(config)
     dumped = dump(config)
     if resume is not None and not allow_changes:
         _refuse_changes(resume, dumped)

@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlinf_core.cluster.devices import inventory
+from rlinf_core.cluster.files import local_cluster
 from rlinf_core.cluster.numbering import as_ranges
 from rlinf_core.cluster.placement import component_names, one_device_each, parse_placement
 from rlinf_core.errors import ConfigError
+from rlinf_core.run.graph import make_graph
 from rlinf_core.schedule.defaults import STAGES, default_chunk
 from rlinf_core.schedule.plan import Assignment, Plan
 from rlinf_core.schedule.plan_yaml import read_plan
@@ -20,6 +23,12 @@ if TYPE_CHECKING:
     from rlinf_core.schedule.graph import Graph
 
 Devices = Mapping[str, tuple[int, ...]]
+
+
+def check_placement(config: RunConfig) -> None:
+    """Raises `ConfigError` for a placement or a plan that cannot run on this machine."""
+    if config.placement or config.plan:
+        resolve_placement(config, local_cluster(inventory(), config.ranks), make_graph(config))
 
 
 def resolve_placement(config: RunConfig, cluster: Cluster, graph: Graph) -> Plan | None:
