@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlinf_core.cli.table import print_table
 from rlinf_core.errors import ConfigError, PluginNotFoundError, suggest
 from rlinf_core.plugins import PluginInfo, plugins
 from rlinf_core.plugins.kinds import OBSERVERS, SPECS, kind_named
@@ -47,7 +46,7 @@ def list_plugins(
         )
         for info in found
     ]
-    _print_table(("kind", "name", "summary", "distribution", "status"), rows)
+    print_table(("kind", "name", "summary", "distribution", "status"), rows)
 
 
 @app.command("show")
@@ -74,7 +73,7 @@ def show(named: NamedArguments, as_json: JsonFlag = False) -> None:
             )
             for item in described["config"]
         ]
-        _print_table(("setting", "type", "default", "meaning"), rows)
+        print_table(("setting", "type", "default", "meaning"), rows)
 
 
 @app.command("check")
@@ -202,19 +201,3 @@ def _print_result(result: CheckResult) -> None:
     typer.echo(f"{result.outcome:8} {result.name}: {result.promise}")
     if result.message:
         typer.echo(f"         {result.message}")
-
-
-def _print_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """A table for people; tab-separated lines where the output is piped."""
-    if not sys.stdout.isatty():
-        for row in rows:
-            typer.echo("\t".join(row))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*heads, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
