@@ -7,11 +7,9 @@ with the header; the receiver maps it without a copy. Segments have no name, so 
 
 from __future__ import annotations
 
-import io
 import itertools
 import mmap
 import os
-import pickle
 import socket
 import struct
 import tempfile
@@ -23,16 +21,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rlinf_core.comm.tensors import dispatch_table
+from rlinf_core.comm.packing import Packed, cut, pack, unpack
+
+__all__ = ["SHARED_FROM", "Message", "Packed", "Wire", "pack", "write_all"]
 
 SHARED_FROM = 4 * 2**20  # bytes of a body; below, new pages cost more than two copies through a socket
 _MOST_MAPPED = 256  # live mappings, each of which holds a file descriptor; beyond it bodies are copied
-_ALIGN = 64
 _IOV_MAX = 512
 _HEADER = struct.Struct("<BBxxIQQ")  # kind, in shared memory?, number of parts, call id, body bytes
-_SIZE = struct.Struct("<Q")
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-_PADDING = bytes(_ALIGN)
 _mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
@@ -52,52 +49,11 @@ class Message:
 
     def load(self) -> Any:
         """Unpickle; arrays and tensors are writable views of the body."""
-        cut = self._cut()
-        return pickle.loads(cut[0], buffers=cut[1:])
+        return unpack(memoryview(self.body), self.parts)
 
     def note(self) -> bytes:
         """The note that `pack` was given."""
-        return bytes(self._cut()[-1])
-
-    def _cut(self) -> list[memoryview]:
-        view = memoryview(self.body)
-        sizes = [_SIZE.unpack_from(view, i * _SIZE.size)[0] for i in range(self.parts)]
-        at = _aligned(self.parts * _SIZE.size)
-        cut = []
-        for size in sizes:
-            cut.append(view[at : at + size])
-            at += _aligned(size)
-        return cut
-
-
-@dataclass(frozen=True)
-class Packed:
-    """Content ready to be sent, any number of times."""
-
-    pieces: Sequence[Any]  # Any: bytes-like
-    parts: int
-    size: int
-
-
-def pack(content: Any, note: bytes | None = None) -> Packed:
-    """Pickle the content with its arrays and tensors left out of the stream, uncopied. A note is some
-    bytes that can be read without unpickling the content."""
-    buffers: list[pickle.PickleBuffer] = []
-    stream = io.BytesIO()
-    pickler = pickle.Pickler(stream, protocol=5, buffer_callback=buffers.append)
-    pickler.dispatch_table = dispatch_table()
-    pickler.dump(content)
-    parts = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
-    if note is not None:
-        parts.append(memoryview(note))
-    table = b"".join(_SIZE.pack(part.nbytes) for part in parts)
-    pieces: list[Any] = []
-    size = 0
-    for piece in (memoryview(table), *parts):
-        gap = _aligned(piece.nbytes) - piece.nbytes
-        pieces += [piece, _PADDING[:gap]] if gap else [piece]
-        size += piece.nbytes + gap
-    return Packed(pieces, len(parts), size)
+        return bytes(cut(memoryview(self.body), self.parts)[-1])
 
 
 class Wire:
@@ -112,7 +68,7 @@ class Wire:
         if packed.size < SHARED_FROM:
             header = _HEADER.pack(kind, 0, packed.parts, call, packed.size)
             with self._sending:
-                _write_all([header, *packed.pieces], self.socket.sendmsg)
+                write_all([header, *packed.pieces], self.socket.sendmsg)
             return
         segment = _write_segment(packed)
         try:
@@ -154,11 +110,7 @@ class Wire:
         return body
 
 
-def _aligned(size: int) -> int:
-    return (size + _ALIGN - 1) // _ALIGN * _ALIGN
-
-
-def _write_all(pieces: Sequence[Any], write: Callable[[Sequence[Any]], int]) -> None:
+def write_all(pieces: Sequence[Any], write: Callable[[Sequence[Any]], int]) -> None:
     """Hand all bytes of the pieces to a gathering `write`, which may take only some of them."""
     left = deque(memoryview(piece).cast("B") for piece in pieces if len(piece))
     while left:
@@ -173,7 +125,7 @@ def _write_segment(packed: Packed) -> int:
     """A descriptor of a new anonymous segment that holds the body."""
     segment = _new_segment()
     try:
-        _write_all(packed.pieces, partial(os.writev, segment))
+        write_all(packed.pieces, partial(os.writev, segment))
     except BaseException:
         os.close(segment)
         raise
