@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 SpanKind = Literal["run", "wait", "load", "transfer"]
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A piece of one worker's time, in seconds of this machine's monotonic clock. `wait` spans lie
-    within a `run` span; what they cover is idle. `load` spans (the worker, or another that makes room,
-    moves between device and host memory) come before the run.
+    within a `run` span; what they cover is idle. `load` spans say that this worker's memory was moved
+    onto the device or off it, before the run of whichever worker needed that, or within it.
 
     `samples` of a stage are the items of its chunks: of those that it took, or of those that it
     yielded where these were more; `chunks` is how many chunks they came in.

@@ -10,7 +10,17 @@ from contextvars import ContextVar
 
 from rlinf_core.api.spans import Span, SpanKind
 
-__all__ = ["Span", "SpanKind", "SpanLog", "enter", "pack_spans", "recording", "span", "unpack_spans"]
+__all__ = [
+    "Span",
+    "SpanKind",
+    "SpanLog",
+    "current",
+    "enter",
+    "pack_spans",
+    "recording",
+    "span",
+    "unpack_spans",
+]
 
 
 class SpanLog:
@@ -36,6 +46,11 @@ class SpanLog:
 
 
 _current: ContextVar[SpanLog | None] = ContextVar("rlinf_spans", default=None)
+
+
+def current() -> SpanLog | None:
+    """The log that this thread's spans go to."""
+    return _current.get()
 
 
 def enter(log: SpanLog | None) -> SpanLog | None:
@@ -72,7 +87,7 @@ def span(kind: SpanKind, samples: int = 0, name: str = "", worker: str = "") -> 
 
 def pack_spans(spans: Sequence[Span]) -> bytes:
     """A few bytes a span, quickly."""
-    return pickle.dumps([tuple(span.__dict__.values()) for span in spans], protocol=5)
+    return pickle.dumps([tuple(span) for span in spans], protocol=5)
 
 
 def unpack_spans(data: bytes) -> list[Span]:

@@ -6,11 +6,14 @@ import gc
 import sys
 import traceback
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rlinf_core.api.engine import WorkerSpec
 from rlinf_core.errors import ConfigError
-from rlinf_core.worker.worker import Worker, build_worker, start_stage
+from rlinf_core.worker.lease import DeviceLease
+from rlinf_core.worker.turn import Turn
+from rlinf_core.worker.worker import Worker, WorkerContext, build_worker, start_stage
 
 
 class WorkerTable:
@@ -18,12 +21,28 @@ class WorkerTable:
 
     def __init__(self) -> None:
         self._workers: dict[str, Worker] = {}
+        self.lease = DeviceLease(self._workers)
+
+    def turn(self, worker: str, method: str) -> Turn:
+        """The turn in which a call or a stage of the worker runs."""
+        found = self._workers.get(worker)
+        on_host = found is None or getattr(getattr(found, method, None), "__rlinf_on_host__", False)
+        return Turn(worker, method, None if on_host else self.lease)
 
     def create(self, spec: WorkerSpec) -> None:
-        """Build a worker and enter it under its name."""
+        """Build a worker and enter it under its name; others make room for one that is not resident."""
         if spec.name in self._workers:
             raise ConfigError(f"this process already has a worker named {spec.name!r}")
-        self._workers[spec.name] = build_worker(spec, self._workers)
+        context: WorkerContext = spec.kwargs.get("context", WorkerContext(name=spec.name))
+        if not context.resident:
+            self.lease.lend(spec.name)
+        context = replace(context, peers=self._workers, lease=self.lease)
+        try:
+            with self.lease.turn(spec.name):
+                self._workers[spec.name] = build_worker(spec, context)
+        except BaseException:
+            self.lease.forget(spec.name)
+            raise
 
     def call(self, worker: str, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a method. Any: what it returns."""
@@ -48,6 +67,7 @@ class WorkerTable:
         """Close and forget a worker, also if it fails to close; what it held is freed."""
         found = self._find(worker)
         del self._workers[worker]
+        self.lease.forget(worker)
         try:
             found.close()
         finally:

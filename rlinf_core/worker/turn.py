@@ -1,4 +1,4 @@
-"""One call or stage while it runs: what it did when, and how many samples went through it."""
+"""One call or stage while it runs: its turn on the device, what it did when, and its samples."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rlinf_core.comm.spans import SpanLog, enter
+from rlinf_core.worker.lease import DeviceLease, Holding
 
 
 class Turn:
@@ -19,20 +20,22 @@ class Turn:
             chunk = inputs.get()
     """
 
-    def __init__(self, worker: str, method: str) -> None:
+    def __init__(self, worker: str, method: str, lease: DeviceLease | None = None) -> None:
         self.log = SpanLog(worker, method)
+        self._lease = lease
+        self._holding = Holding(worker)
         self._taken = [0, 0]  # items, chunks
         self._given = [0, 0]
         self._began = 0.0
         self._before: SpanLog | None = None
 
     def __enter__(self) -> Turn:
+        self._begin()
         self._began = time.monotonic()
-        self._before = enter(self.log)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        enter(self._before)
+        self._pause()
         samples, chunks = self._taken if self._taken[0] >= self._given[0] else self._given
         self.log.add("run", self._began, time.monotonic(), samples, chunks=chunks)
 
@@ -55,11 +58,25 @@ class Turn:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Others may run meanwhile in this thread; what they do is their own."""
+        """Others may use this thread and the device meanwhile; what they do is their own."""
         start = time.monotonic()
-        enter(self._before)
+        self._pause()
         try:
             yield
         finally:
-            self._before = enter(self.log)
             self.log.add("wait", start, time.monotonic())
+            self._begin()
+
+    def _begin(self) -> None:
+        self._before = enter(self.log)
+        if self._lease is not None:
+            try:
+                self._lease.acquire(self._holding)
+            except BaseException:
+                enter(self._before)
+                raise
+
+    def _pause(self) -> None:
+        if self._lease is not None:
+            self._lease.release(self._holding)
+        enter(self._before)

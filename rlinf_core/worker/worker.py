@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlinf_core.api.engine import WorkerSpec
 from rlinf_core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from rlinf_core.worker.lease import DeviceLease
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 StageMethod = TypeVar("StageMethod", bound=Callable[..., Iterator[list[Any]]])
 
 
@@ -26,7 +31,16 @@ class WorkerContext:
     world_size: int = 1
     device: str = "cpu"
     seed: int = 0
+    master: str = ""  # `host:port` where the ranks of this group meet; "" = in a world of one
     peers: Mapping[str, Worker] = field(default_factory=dict)
+    resident: bool = True  # stays in device memory while others use the device
+    lease: DeviceLease | None = None  # of the worker's process
+
+    def rendezvous(self) -> dict[str, str]:
+        """The environment variables by which process groups find this rank and the others."""
+        address, _, port = self.master.rpartition(":")
+        found = {"RANK": str(self.rank), "LOCAL_RANK": str(self.rank), "WORLD_SIZE": str(self.world_size)}
+        return found | ({"MASTER_ADDR": address, "MASTER_PORT": port} if port else {})
 
 
 class Worker:
@@ -35,8 +49,40 @@ class Worker:
     def __init__(self, context: WorkerContext) -> None:
         self.context = context
 
+    def onload(self) -> None:
+        """Bring what the worker needs onto the device. Called before its turn, after `offload`, where it
+        is not resident."""
+
+    def offload(self) -> None:
+        """Free the device for others, keeping everything. Called when another's turn comes."""
+
+    def beside(self, *peers: str) -> AbstractContextManager[None]:
+        """Within the block these workers of the same process are on the device too.
+
+        with self.beside("actor[0]"):
+            weights = self.context.peers["actor[0]"].weights()
+        """
+        return nullcontext() if self.context.lease is None else self.context.lease.joined(*peers)
+
+    def set_resident(self, resident: bool) -> None:
+        """Whether the worker stays on the device, from now on, while others use it."""
+        if self.context.lease is not None:
+            change = self.context.lease.keep if resident else self.context.lease.lend
+            change(self.context.name)
+
     def close(self) -> None:
-        """Free what the worker holds; called once, when its process ends in order."""
+        """Free what the worker holds; called once, when it is dropped or its process ends in order."""
+
+
+def on_host(method: Method) -> Method:
+    """Mark a method that does not touch the device: it runs wherever the worker's memory is.
+
+    @on_host
+    def spaces(self) -> Spaces:
+        return self.found
+    """
+    method.__rlinf_on_host__ = True  # type: ignore[attr-defined]
+    return method
 
 
 def stage(method: StageMethod) -> StageMethod:
@@ -53,11 +99,8 @@ def stage(method: StageMethod) -> StageMethod:
     return method
 
 
-def build_worker(spec: WorkerSpec, peers: Mapping[str, Worker]) -> Worker:
-    """Import the target and build it, in the process where it will live.
-
-    `spec.kwargs["context"]` is the worker's context; `peers` becomes part of it.
-    """
+def build_worker(spec: WorkerSpec, context: WorkerContext) -> Worker:
+    """Import the target and build it with this context, in the process where it will live."""
     module_name, _, class_name = spec.target.partition(":")
     target = getattr(importlib.import_module(module_name), class_name, None)
     if not (isinstance(target, type) and issubclass(target, Worker)):
@@ -65,9 +108,7 @@ def build_worker(spec: WorkerSpec, peers: Mapping[str, Worker]) -> Worker:
             f"worker {spec.name}: {spec.target!r} is not a subclass of rlinf_core.worker.Worker; "
             "give the target as 'module:Class'"
         )
-    kwargs = dict(spec.kwargs)
-    context: WorkerContext = kwargs.pop("context", WorkerContext(name=spec.name))
-    return target(replace(context, peers=peers), **kwargs)
+    return target(**{**spec.kwargs, "context": context})
 
 
 def start_stage(

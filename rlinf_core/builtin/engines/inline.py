@@ -80,7 +80,7 @@ class InlineStageCall(StageCall):
         self._ended = True
 
     def _run(self) -> Generator[list[Any], None, Any]:
-        turn = Turn(self.worker, self.method)
+        turn = self.host.table.turn(self.worker, self.method)
         try:
             with turn:
                 return (yield from self._outputs(turn))
@@ -123,11 +123,12 @@ class InlineHost(Host):
         """Build a worker here and now; refuses one of several ranks."""
         context = spec.kwargs.get("context", WorkerContext())
         _refuse_ranks(f"worker {spec.name}", context.world_size)
-        return self._run(spec.name, "__init__", lambda: self.table.create(spec))
+        return self._run(Turn(spec.name, "__init__"), lambda: self.table.create(spec))
 
     def call(self, worker: str, method: str, *args: Any, **kwargs: Any) -> Call:
         """Call a method here and now."""
-        return self._run(worker, method, lambda: self.table.call(worker, method, args, kwargs))
+        turn = self.table.turn(worker, method)
+        return self._run(turn, lambda: self.table.call(worker, method, args, kwargs))
 
     def stage(self, worker: str, method: str, *args: Any, **kwargs: Any) -> InlineStageCall:
         """A stage that runs when it is iterated over."""
@@ -135,7 +136,7 @@ class InlineHost(Host):
 
     def drop(self, worker: str) -> Call:
         """Close and forget a worker here and now."""
-        return self._run(worker, "close", lambda: self.table.drop(worker))
+        return self._run(Turn(worker, "close"), lambda: self.table.drop(worker))
 
     def keep(self, turn: Turn) -> None:
         """Keep what was done in a turn for whoever asks."""
@@ -145,13 +146,12 @@ class InlineHost(Host):
         """What its workers did since the last time it was asked."""
         return [self._spans.popleft() for _ in range(len(self._spans))]
 
-    def _run(self, worker: str, method: str, function: Callable[[], Any]) -> InlineCall:
-        turn = Turn(worker, method)
+    def _run(self, turn: Turn, function: Callable[[], Any]) -> InlineCall:
         try:
             with turn:
                 value = function()
         except Exception as error:
-            wrapped = raised(error, worker, method)
+            wrapped = raised(error, turn.log.worker, turn.log.name)
             if wrapped is not error:
                 wrapped.__cause__ = error
             return InlineCall(error=wrapped)

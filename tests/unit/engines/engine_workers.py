@@ -12,7 +12,7 @@ from typing import Any
 
 from rlinf_core.comm.spans import span
 from rlinf_core.errors import RewardError
-from rlinf_core.worker import Worker, WorkerContext, stage
+from rlinf_core.worker import Worker, WorkerContext, on_host, stage
 
 
 class Probe(Worker):
@@ -211,3 +211,41 @@ class Mute(Worker):
 
 class NotAWorker:
     pass
+
+
+class Lodger(Worker):
+    """Shares the device: says who was on it, and refuses to work while it is off it."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        super().__init__(context)
+        self.here = True
+        self.moves: list[str] = []
+
+    def onload(self) -> None:
+        self.here = True
+        self.moves.append("on")
+
+    def offload(self) -> None:
+        self.here = False
+        self.moves.append("off")
+
+    def present(self) -> list[str]:
+        """Who is on the device."""
+        peers = self.context.peers.values()
+        return sorted(peer.context.name for peer in peers if isinstance(peer, Lodger) and peer.here)
+
+    def with_peer(self, name: str) -> list[str]:
+        with self.beside(name):
+            return self.present()
+
+    @on_host
+    def moved(self) -> list[str]:
+        return self.moves
+
+    @stage
+    def pass_on(self, chunks: Iterator[list[int]]) -> Iterator[list[list[str]]]:
+        for _ in chunks:
+            yield [self.present()]
+
+    def fail(self) -> None:
+        raise ValueError("on purpose")
