@@ -35,7 +35,7 @@ PAGES = [
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("index", "cli", "configuration", "plugin-algorithm", "data-and-rewards")
+        for name in ("index", "cli", "configuration", "plugin-algorithm", "data-and-rewards", "modes")
     ),
 ]
 SKIPPED = {  # start of a command -> why it is not run here
@@ -47,7 +47,13 @@ SHORT = (
     "train.steps=1 train.prompts_per_step=4 warm_start.steps=0 eval.samples=4 eval.every=0 "
     "sampling.max_new_tokens=4 engine=inline ranks=1"
 )
+APART = SHORT.replace("engine=inline ranks=1", "ranks=2")  # of runs on several devices
+PLACED = re.compile(r"--mode|--ranks|\b(mode|placement|plan)\b[.=]")
 RECIPE = "model: ./my-model\ndata: problems.jsonl\nreward: exact\n"
+CLUSTER = "nodes: [{count: 4, devices: 8}]\n"
+PROFILE = (
+    "components:\n  rollout: {curves: [{per_sample_s: 0.5}]}\n  actor: {curves: [{per_sample_s: 0.25}]}\n"
+)
 RESUME = re.compile(r"--resume (\S+)")
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
@@ -93,7 +99,8 @@ def as_run(text: str, site: Path) -> str:
     if text.startswith("pytest "):
         return f"{sys.executable} -m {text} -q -p no:cacheprovider -c /dev/null --rootdir ."
     if text.startswith("rlinf train"):
-        return f"{text} {'train.steps=2' if RESUME.search(text) else SHORT}"
+        short = APART if PLACED.search(text) else SHORT
+        return f"{text} {'train.steps=2' if RESUME.search(text) else short}"
     return text
 
 
@@ -121,6 +128,8 @@ class Shell:
         rows = [{"prompt": f"{n}+{n + 1}=", "answer": str(2 * n + 1)} for n in range(40)]
         (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (folder / "recipe.yaml").write_text(RECIPE)
+        (folder / "cluster.yaml").write_text(CLUSTER)
+        (folder / "profile.yaml").write_text(PROFILE)
         (folder / "code").mkdir()
         (folder / "my_package").mkdir()
         score = "def score(responses, **_):\n    return [float(len(each)) for each in responses]\n"
