@@ -15,6 +15,8 @@ EXPECTED = (  # reasons for which a test may be skipped on CI
     "the model has no value head",
     "a text model does not act",
     "an embodied model has no decoder and no text",
+    "the simulator does not save its state",
+    "the simulator does not offload",
 )
 
 

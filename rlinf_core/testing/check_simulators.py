@@ -147,6 +147,33 @@ def check_simulators_unexecuted_actions(subject: Subject) -> None:
         expect(not outcome.rewards_NC[after_NC].any(), "an action that was not executed has a reward")
 
 
+def check_simulators_state(subject: Subject) -> None:
+    """A saved state goes on as before, in the simulator it is of and in a new one."""
+    _needs(subject, "save_state", "the simulator does not save its state")
+    with _simulator(subject) as simulator, _simulator(subject) as other:
+        simulator.reset(SEEDS)
+        shown = _parts(simulator.step(_actions(simulator, ENVS, 2)).observation)
+        state = simulator.save_state()
+        expected = _going_on(simulator)
+        other.reset([seed + 1 for seed in SEEDS])
+        for which, each in (("the simulator itself", simulator), ("another simulator", other)):
+            _expect_equal(
+                _parts(each.load_state(state)), shown, f"load_state of {which} shows something else"
+            )
+            _expect_equal(_going_on(each), expected, f"after load_state, {which} goes on differently")
+
+
+def check_simulators_offload(subject: Subject) -> None:
+    """Episodes go on after offload and onload as if nothing had been."""
+    _needs(subject, "offload", "the simulator does not offload")
+    with _simulator(subject) as simulator, _simulator(subject) as other:
+        for each in (simulator, other):
+            each.reset(SEEDS)
+        simulator.offload()
+        simulator.onload()
+        _expect_equal(_going_on(simulator), _going_on(other), "after offload and onload, episodes differ")
+
+
 def check_simulators_memory(subject: Subject) -> None:
     """Memory is flat over 200 resets."""
     with _simulator(subject) as simulator:
@@ -165,6 +192,21 @@ def check_simulators_close(subject: Subject) -> None:
     simulator.reset(SEEDS)
     simulator.close()
     simulator.close()
+
+
+def _needs(subject: Subject, capability: str, reason: str) -> None:
+    if not getattr(subject.spec.provides, capability):  # type: ignore[attr-defined]
+        raise CheckSkipped(reason)
+
+
+def _going_on(simulator: Simulator) -> dict[str, NDArray[Any]]:
+    outcome = simulator.step(_actions(simulator, ENVS, 3))
+    return _parts(outcome.observation) | {"rewards": outcome.rewards_NC, "ends": outcome.terminated_NC}
+
+
+def _expect_equal(found: dict[str, NDArray[Any]], expected: dict[str, NDArray[Any]], message: str) -> None:
+    for name, value in expected.items():
+        expect(np.array_equal(found[name], value), f"{message} ({name})")
 
 
 @contextlib.contextmanager

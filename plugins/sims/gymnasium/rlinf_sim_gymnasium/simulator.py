@@ -55,6 +55,7 @@ class GymnasiumSimulator(Simulator):
             self.observation_space[f"images/{CAMERA}"] = Space(shape=pixels, low=0.0, high=255.0)
         self._pictures = Pictures(self._envs, config.image_size, config.shadows)
         self._state_NS = np.zeros((num_envs, size), dtype=np.float32)
+        self._shown = Observation()
         self._warned = False
 
     def reset(self, seeds: Sequence[int]) -> Observation:
@@ -92,13 +93,13 @@ class GymnasiumSimulator(Simulator):
         return np.stack([self._pictures.draw(n) for n in range(self.num_envs)])
 
     def save_state(self) -> bytes:
-        """Physics, counters and random generators."""
+        """Physics, counters, random generators, and what was shown: drawing again may move the physics."""
         states = [remember(env) for env in self._envs]
-        return zlib.compress(pickle.dumps((self.config.id, states, self._state_NS)), level=1)
+        return zlib.compress(pickle.dumps((self.config.id, states, self._shown)), level=1)
 
     def load_state(self, state: bytes) -> Observation:
         """Only bytes of `save_state` that you trust: they are unpickled."""
-        name, states, state_NS = pickle.loads(zlib.decompress(state))
+        name, states, shown = pickle.loads(zlib.decompress(state))
         if (name, len(states)) != (self.config.id, self.num_envs):
             raise PluginError(
                 f"simulator gymnasium: a state of {len(states)} x {name} does not fit {self.num_envs} x "
@@ -106,8 +107,10 @@ class GymnasiumSimulator(Simulator):
             )
         for env, each in zip(self._envs, states, strict=True):
             restore(env, each)
-        self._state_NS[...] = state_NS
-        return self._observation()
+        if shown.state is not None:
+            self._state_NS[...] = shown.state
+        self._shown = shown
+        return self._shown
 
     def offload(self) -> None:
         """Free the graphics context; the next picture makes another."""
@@ -147,7 +150,7 @@ class GymnasiumSimulator(Simulator):
         for shown in images.values():
             for n in ended:
                 shown[n] = self._pictures.draw(n)
-        outcome.observation = Observation(self._shown_states(), images)
+        self._shown = outcome.observation = Observation(self._shown_states(), images)
 
     def _show(self, n: int, seen: Any) -> bool:  # Any: an observation of the environment
         """Keep what environment n shows; False if a number of it is not finite."""
@@ -158,7 +161,9 @@ class GymnasiumSimulator(Simulator):
         return math.isfinite(flat_S.sum())
 
     def _observation(self) -> Observation:
-        return Observation(self._shown_states(), {CAMERA: self.render()} if self.config.images else {})
+        images = {CAMERA: self.render()} if self.config.images else {}
+        self._shown = Observation(self._shown_states(), images)
+        return self._shown
 
     def _shown_states(self) -> NDArray[np.float32] | None:
         return self._state_NS.copy() if self.config.state else None
