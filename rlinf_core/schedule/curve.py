@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from statistics import median
 from typing import Protocol
@@ -92,10 +93,13 @@ class Table:
 
     def seconds(self, work: Work) -> float:
         """Interpolated seconds."""
-        counts = [count for count, _ in self.by_devices]
-        times = [max(seconds, LEAST_S) for _, seconds in self.by_devices]
-        at = float(np.exp(np.interp(math.log(work.devices), np.log(counts), np.log(times))))
-        return at * max(1.0, counts[0] / work.devices) * work.total / self.samples
+        at = math.exp(float(np.interp(math.log(work.devices), *self._logs)))
+        return at * max(1.0, self.by_devices[0][0] / work.devices) * work.total / self.samples
+
+    @cached_property
+    def _logs(self) -> tuple[Vector, Vector]:
+        counts, times = zip(*self.by_devices, strict=True)
+        return np.log(counts), np.log(np.maximum(times, LEAST_S))
 
     def scaled(self, factor: float) -> Table:
         """All times `factor` times as long."""
