@@ -39,7 +39,8 @@ class Graph:
 
     `cycles` are sets of components that exchange messages during one stage, such as environment and
     policy: the planner contracts each to one node; its members share all devices or none.
-    `syncs` are pairs (source, target) whose weights are copied before every step.
+    `syncs` are pairs (source, target) whose weights are copied before every step. `rounds` is how often
+    the members of a cycle exchange messages in one step, such as the actions of an episode.
     """
 
     components: tuple[Component, ...]
@@ -47,6 +48,7 @@ class Graph:
     samples: int  # of one step
     cycles: tuple[tuple[str, ...], ...] = ()
     syncs: tuple[tuple[str, str], ...] = ()
+    rounds: int = 50
 
     def component(self, name: str) -> Component:
         """A component by name."""

@@ -1,0 +1,119 @@
+"""Many ways to run one set of blocks, as arrays, without those that another way beats in everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rlinf_core.schedule.algebra import Times
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+BLOCK = 256  # rows that are compared with all others at once
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Rows of ways: four times, devices by type, memory kept and loaded, and how each was made.
+
+    `style` tells ways apart that must not beat each other: bit 0 = shares devices, bit 1 = has parts apart.
+    `made` is (cut number or -1, first's row or option number, second's row).
+    """
+
+    times: Floats  # [n, 4]
+    use: Ints  # [n, types]
+    memory: Ints  # [n, 2]
+    style: Ints  # [n]
+    made: Ints  # [n, 3]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def take(self, rows: Ints | Mask) -> Frontier:
+        """Some of the rows."""
+        return Frontier(
+            self.times[rows], self.use[rows], self.memory[rows], self.style[rows], self.made[rows]
+        )
+
+    @property
+    def columns(self) -> Times:
+        """The times, by column."""
+        return Times(*self.times.T)
+
+    def pruned(self, styles: bool = False) -> Frontier:
+        """Without ways that another one beats or equals in everything (of the same style, if `styles`)."""
+        if len(self) < 2:
+            return self
+        if not styles:
+            return self.take(_unbeaten(self._compared()))
+        groups = [np.flatnonzero(self.style == style) for style in np.unique(self.style)]
+        kept = [rows[_unbeaten(self._compared()[rows])] for rows in groups]
+        return self.take(np.concatenate(kept))
+
+    def _compared(self) -> Floats:
+        columns = [*self.times.T, *self.use.T, *self.memory.T]
+        varied = [column for column in columns if (column != column[0]).any()]
+        unique: list[Floats] = []
+        for column in varied:
+            if not any(np.array_equal(column, other) for other in unique):
+                unique.append(column.astype(np.float64))
+        return np.column_stack(unique) if unique else np.zeros((len(self), 1))
+
+
+def joined(parts: Sequence[Frontier]) -> Frontier:
+    """All rows of several."""
+    return Frontier(
+        np.concatenate([part.times for part in parts]),
+        np.concatenate([part.use for part in parts]),
+        np.concatenate([part.memory for part in parts]),
+        np.concatenate([part.style for part in parts]),
+        np.concatenate([part.made for part in parts]),
+    )
+
+
+def _unbeaten(values: Floats) -> Ints:
+    """Rows that no other row equals or beats in every column; of equal rows the first."""
+    order = np.lexsort(values.T[::-1])
+    ranked = values[order]
+    if ranked.shape[1] == 1:
+        return order[:1]
+    if ranked.shape[1] == 2:
+        least = np.minimum.accumulate(ranked[:, 1])
+        fresh = np.concatenate([[True], ranked[1:, 1] < least[:-1]])
+        return order[fresh]
+    return order[_unbeaten_sorted(ranked)]
+
+
+def _unbeaten_sorted(ranked: Floats) -> Ints:
+    """As above for rows in lexical order: a row can only be beaten by one before it."""
+    alive = np.arange(len(ranked))
+    kept: list[Ints] = []
+    while len(alive):
+        block, alive = alive[:BLOCK], alive[BLOCK:]
+        rows = ranked[block]
+        beats = (rows[:, None] <= rows[None]).all(axis=2)
+        beaten = np.triu(beats, 1).any(axis=0)
+        block, rows = block[~beaten], rows[~beaten]
+        kept.append(block)
+        alive = alive[~_beaten_by(rows, ranked[alive])]
+    return np.concatenate(kept)
+
+
+def _beaten_by(rows: Floats, others: Floats) -> Mask:
+    """Which of the others one of the rows beats or equals in every column."""
+    beaten = np.zeros(len(others), dtype=bool)
+    for row in rows[np.argsort(rows.sum(axis=1))][:8]:
+        beaten |= (row <= others).all(axis=1)
+    left = np.flatnonzero(~beaten)
+    for start in range(0, len(left), 4096):
+        part = left[start : start + 4096]
+        found = np.ones((len(rows), len(part)), dtype=bool)
+        for column in range(rows.shape[1]):
+            found &= rows[:, column, None] <= others[part, column][None]
+        beaten[part] = found.any(axis=0)
+    return beaten

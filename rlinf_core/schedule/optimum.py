@@ -1,0 +1,122 @@
+"""The fastest trees over all chunk sizes: first on a few numbers of devices, then on all that can matter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlinf_core.schedule.blocks import Blocks
+from rlinf_core.schedule.cost import CostModel
+from rlinf_core.schedule.dynamic import Dynamic, chunk_sizes
+from rlinf_core.schedule.options import DENSE, Options, Priced
+from rlinf_core.schedule.tree import Kind, Rules, Tree, leaves
+
+COARSE = 1.5  # between the numbers of devices that are tried first
+NEAR = 1.25  # around the best ones, where all are tried next
+BOTH: tuple[Kind, ...] = ("time", "space")
+MIXED = 3  # the style of trees that share devices and have parts apart
+
+
+@dataclass(frozen=True)
+class Found:
+    """A tree, the chunk size it is for, and its time."""
+
+    tree: Tree
+    chunk: int
+    seconds: float
+
+
+class Optimum:
+    """Finds the fastest trees of one graph on one cluster."""
+
+    def __init__(self, blocks: Blocks, cost: CostModel, dense: int = DENSE) -> None:
+        self.blocks = blocks
+        self.cost = cost
+        self.options = Options(blocks, cost, dense)
+        self.chunks = chunk_sizes(blocks.graph.samples, blocks.quantum, bool(blocks.streams))
+        self._priced: dict[tuple[int, int], list[Priced]] = {}
+
+    def best(self, kinds: Collection[Kind] = BOTH, mixed: bool = False) -> list[Found]:
+        """The fastest tree of each chunk size that could be the fastest of all, fastest first.
+
+        With `mixed`, of those trees only that both share devices and have parts apart.
+        """
+        found: dict[int, Found] = {}
+        limit = math.inf
+        for near in (False, True):
+            for chunk in self._order(found):
+                tried = self._solve(chunk, kinds, mixed, limit, self._few(chunk, found if near else {}))
+                limit = self._note(found, tried, limit)
+        for chunk in self._order(found):
+            tried = self._solve(chunk, kinds, mixed, limit, self._all(chunk))
+            limit = self._note(found, tried, limit)
+        return sorted(found.values(), key=lambda one: one.seconds)
+
+    def _order(self, found: dict[int, Found]) -> list[int]:
+        return sorted(self.chunks, key=lambda chunk: found[chunk].seconds if chunk in found else math.inf)
+
+    def _note(self, found: dict[int, Found], tried: Found | None, limit: float) -> float:
+        if tried is None:
+            return limit
+        if tried.chunk not in found or tried.seconds < found[tried.chunk].seconds:
+            found[tried.chunk] = tried
+        return min(limit, tried.seconds)
+
+    def _solve(
+        self,
+        chunk: int,
+        kinds: Collection[Kind],
+        mixed: bool,
+        limit: float,
+        options: dict[int, list[Priced]],
+    ) -> Found | None:
+        dynamic = Dynamic(Rules(self.blocks, self.cost, chunk), options, kinds, limit, mixed)
+        whole = dynamic.solve()
+        rows = np.flatnonzero(whole.style == MIXED) if mixed else np.arange(len(whole))
+        if not len(rows):
+            return None
+        row = rows[whole.times[rows, 2].argmin()]
+        return Found(dynamic.tree(self.blocks.all, int(row)), chunk, float(whole.times[row, 2]))
+
+    def _all(self, chunk: int) -> dict[int, list[Priced]]:
+        return {number: self._of(number, chunk) for number in range(len(self.blocks.blocks))}
+
+    def _of(self, number: int, chunk: int) -> list[Priced]:
+        found = list(self._cached(number, 0))
+        if chunk and number in self.blocks.streams:
+            found += self._cached(number, chunk)
+        return found
+
+    def _cached(self, number: int, chunk: int) -> list[Priced]:
+        key = (number, chunk)
+        if key not in self._priced:
+            self._priced[key] = list(self.options.of(number, chunk))
+        return self._priced[key]
+
+    def _few(self, chunk: int, found: dict[int, Found]) -> dict[int, list[Priced]]:
+        """Options with few numbers of devices, and those near what was found."""
+        best = min(found.values(), key=lambda one: one.seconds) if found else None
+        chosen = {leaf.option.block: leaf.option for leaf in leaves(best.tree)} if best else {}
+        few: dict[int, list[Priced]] = {}
+        for number in range(len(self.blocks.blocks)):
+            seats = chosen[number].seats if number in chosen else ()
+            near = {
+                count
+                for seat in seats
+                for count in self.options.counts(number, seat.device_type, seat.model_parallel)
+                if seat.devices / NEAR <= count <= seat.devices * NEAR
+            }
+            few[number] = [
+                priced
+                for priced in self._of(number, chunk)
+                if all(_coarse(seat.devices) or seat.devices in near for seat in priced.option.seats)
+            ]
+        return few
+
+
+def _coarse(count: int) -> bool:
+    """Whether a number is the first in its step of a geometric series."""
+    return count == 1 or math.floor(math.log(count, COARSE)) != math.floor(math.log(count - 1, COARSE))

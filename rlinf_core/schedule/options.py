@@ -1,0 +1,262 @@
+"""What one block can be given: numbers of devices, types, model-parallel sizes, residency, stages."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlinf_core.schedule import algebra
+from rlinf_core.schedule.blocks import Block, Blocks
+from rlinf_core.schedule.cost import GRAIN, CostModel
+from rlinf_core.schedule.graph import Component
+
+DENSE = 64  # up to so many devices every number is looked at, beyond only those where a cost changes
+FINE = 0.005  # relative change of a time between two numbers of devices that is not looked into
+STAGES = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Devices of one member of a block."""
+
+    device_type: str
+    devices: int
+    model_parallel: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Data-parallel ranks."""
+        return self.devices // self.model_parallel
+
+
+@dataclass(frozen=True)
+class Option:
+    """A block's part of a plan: one seat that all members share, or one each."""
+
+    block: int
+    seats: tuple[Seat, ...]
+    chunk: int  # samples that travel at once, over all ranks; 0 = all
+    resident: tuple[bool, ...]  # by member
+    stages: int = 1
+
+
+@dataclass(frozen=True)
+class Priced:
+    """An option with what the search compares."""
+
+    option: Option
+    early: float
+    late: float
+    switch: float
+    kept: int  # memory that it always holds, in parts of a device
+    loaded: int  # and more while it works
+
+    def times(self, waits: bool, share: float) -> algebra.Times:
+        """Its four numbers."""
+        early, late = np.float64(self.early), np.float64(self.late)
+        return algebra.leaf(early, late, waits, share if self.option.chunk else 1.0, self.switch)
+
+
+class Options:
+    """All options of all blocks. `dense` and `kinds` of residency may be narrowed by the search."""
+
+    def __init__(self, blocks: Blocks, cost: CostModel, dense: int = DENSE) -> None:
+        self.blocks = blocks
+        self.cost = cost
+        self.samples = blocks.graph.samples
+        self.dense = dense
+        self._roomy = self._all_fit()
+        self._counts: dict[tuple[int, str, int], tuple[int, ...]] = {}
+
+    def of(self, number: int, chunk: int) -> Iterator[Priced]:
+        """Options of one block with chunks of so many samples (0 = all at once)."""
+        block = self.blocks.blocks[number]
+        if not block.cycle:
+            yield from self._single(number, block, chunk)
+        elif not chunk:
+            yield from self._together(number, block)
+            yield from self._apart(number, block)
+
+    def counts(self, number: int, device_type: str, size: int) -> tuple[int, ...]:
+        """Numbers of devices worth looking at, multiples of a model-parallel size."""
+        key = (number, device_type, size)
+        if key not in self._counts:
+            self._counts[key] = tuple(self._find_counts(self.blocks.blocks[number], device_type, size))
+        return self._counts[key]
+
+    def _single(self, number: int, block: Block, chunk: int) -> Iterator[Priced]:
+        (member,) = block.members
+        for kind in self.cost.types_of((*block.early, *block.late)):
+            for size in member.parallel_sizes:
+                for count in self.counts(number, kind, size):
+                    if count <= self.most(member, kind):
+                        yield from self._seated(number, block, Seat(kind, count, size), chunk)
+
+    def _seated(self, number: int, block: Block, seat: Seat, chunk: int) -> Iterator[Priced]:
+        (member,) = block.members
+        if chunk and not self._fills(member, seat.ranks, chunk):
+            return
+        early = sum(self.seconds(part.name, seat, chunk) for part in block.early)
+        late = sum(self.seconds(part.name, seat, chunk) for part in block.late)
+        for resident in self._residency(1):
+            switch, kept, loaded = self._held(block, (seat,), resident)
+            yield Priced(Option(number, (seat,), chunk, resident), early, late, switch, kept, loaded)
+
+    def _together(self, number: int, block: Block) -> Iterator[Priced]:
+        sizes = set(block.members[0].parallel_sizes).intersection(
+            *(member.parallel_sizes for member in block.members)
+        )
+        for kind in self.cost.types_of(block.late):
+            most = min(self.most(member, kind) for member in block.members)
+            for size in sorted(sizes):
+                for count in self.counts(number, kind, size):
+                    if count <= most:
+                        seat = Seat(kind, count, size)
+                        total = sum(self.seconds(part.name, seat, 0) for part in block.late)
+                        yield from self._held_ways(Option(number, (seat,), 0, ()), block, total)
+
+    def _apart(self, number: int, block: Block) -> Iterator[Priced]:
+        places = [list(self._seats(number, block, member)) for member in block.members]
+        for seats in itertools.product(*places):
+            if self._too_many(seats):
+                continue
+            for stages in STAGES:
+                if stages <= math.ceil(self.samples / max(seat.ranks for seat in seats)):
+                    total = self.apart_s(block, seats, stages)
+                    yield from self._held_ways(Option(number, seats, 0, (), stages), block, total)
+
+    def _seats(self, number: int, block: Block, member: Component) -> Iterator[Seat]:
+        for kind in self.cost.types_of(self.party(block, member)):
+            for size in member.parallel_sizes:
+                for count in self.counts(number, kind, size):
+                    if count <= self.most(member, kind):
+                        yield Seat(kind, count, size)
+
+    def _too_many(self, seats: tuple[Seat, ...]) -> bool:
+        used: dict[str, int] = {}
+        for seat in seats:
+            used[seat.device_type] = used.get(seat.device_type, 0) + seat.devices
+        return any(count > self.cost.cluster.count(kind) for kind, count in used.items())
+
+    def party(self, block: Block, member: Component) -> tuple[Component, ...]:
+        """A member of a cycle and those that follow it."""
+        return tuple(part for part in block.late if member.name in (part.name, part.with_))
+
+    def apart_s(self, block: Block, seats: tuple[Seat, ...], stages: int) -> float:
+        """A cycle's time on seats of its own: with one group of environments its members take turns; with
+        more, the slowest member works all the time but for the first and last turn of the others."""
+        each = []
+        for member, seat in zip(block.members, seats, strict=True):
+            chunk = math.ceil(math.ceil(self.samples / seat.ranks) / stages) if stages > 1 else 0
+            party = self.party(block, member)
+            each.append(sum(self.seconds(part.name, seat, 0, chunk) for part in party))
+        rounds = max(1, self.blocks.graph.rounds)
+        messages = len(seats) * rounds * self.cost.cluster.latency_s
+        if stages == 1:
+            return sum(each) + messages
+        return max(each) + (sum(each) - max(each)) / (stages * rounds) + messages
+
+    def _held_ways(self, option: Option, block: Block, total: float) -> Iterator[Priced]:
+        for resident in self._residency(len(block.members)):
+            seats = option.seats * (len(block.members) // len(option.seats))
+            switch, kept, loaded = self._held(block, seats, resident, len(option.seats) == 1)
+            way = Option(option.block, option.seats, 0, resident, option.stages)
+            yield Priced(way, 0.0, total, switch, kept, loaded)
+
+    def _residency(self, members: int) -> Iterator[tuple[bool, ...]]:
+        if self._roomy:
+            return iter([(True,) * members])
+        return itertools.product((True, False), repeat=members)
+
+    def _held(
+        self, block: Block, seats: tuple[Seat, ...], resident: tuple[bool, ...], together: bool = True
+    ) -> tuple[float, int, int]:
+        """Seconds of switching, memory kept always, and memory more while it works."""
+        switch, kept, loaded = 0.0, [], []
+        for member, seat, stays in zip(block.members, seats, resident, strict=True):
+            party = [part for part in (*block.early, *block.late) if member.name in (part.name, part.with_)]
+            units = sum(
+                self.cost.units(self.cost.memory(part.name, seat.devices), seat.device_type) for part in party
+            )
+            off = 0 if stays else self._left(party, seat, units)
+            switch += 0.0 if stays else sum(self.cost.switch_s(part.name) for part in party)
+            kept.append(units if stays else off)
+            loaded.append(0 if stays else units - off)
+        if self._roomy:
+            return 0.0, 0, 0
+        join = sum if together else max
+        return switch, join(kept), join(loaded)
+
+    def _left(self, party: list[Component], seat: Seat, units: int) -> int:
+        uses = [self.cost.memory_use(part.name).offloaded_bytes for part in party]
+        return min(units, sum(self.cost.units(use, seat.device_type) for use in uses))
+
+    def seconds(self, name: str, seat: Seat, chunk: int, call: int = 0) -> float:
+        """A component's time on a seat, with chunks over all ranks, or with calls on one rank."""
+        call = call or (math.ceil(chunk / seat.ranks) if chunk else 0)
+        return self.cost.seconds(
+            name, seat.device_type, seat.devices, self.samples, call, seat.model_parallel
+        )
+
+    def _fills(self, member: Component, ranks: int, chunk: int) -> bool:
+        """Whether a chunk gives every rank something to do."""
+        return chunk >= ranks * (1 if member.lockstep else self.blocks.quantum)
+
+    def most(self, member: Component, device_type: str) -> int:
+        """The largest number of devices that a component can have."""
+        count = self.cost.cluster.count(device_type)
+        return count if member.max_devices is None else min(count, member.max_devices)
+
+    def _all_fit(self) -> bool:
+        """Whether everything together fits on one device of each type: then memory plays no part."""
+        return all(
+            sum(
+                self.cost.units(self.cost.memory(part.name, 1), kind) for part in self.blocks.graph.components
+            )
+            <= GRAIN
+            for kind in self.cost.cluster.types
+        )
+
+    def _find_counts(self, block: Block, device_type: str, size: int) -> list[int]:
+        most = self.cost.cluster.count(device_type) // size
+        if most <= self.dense:
+            return [size * ranks for ranks in range(1, most + 1)]
+        ranks = np.arange(1, most + 1)
+        starts = {1, most, *range(1, min(self.dense, most) + 1)}
+        starts.update(_starts(np.ceil(self.samples / ranks)))
+        if not self._roomy:
+            for part in (*block.early, *block.late):
+                use = self.cost.memory_use(part.name)
+                memory = self.cost.cluster.memory_of(device_type)
+                held = (use.fixed_bytes + use.sharded_bytes / (ranks * size)) / memory
+                starts.update(_starts(np.ceil(held * GRAIN - 1e-9)))
+        return [size * count for count in self._refined(block, device_type, size, sorted(starts))]
+
+    def _refined(self, block: Block, device_type: str, size: int, starts: list[int]) -> list[int]:
+        """More numbers where a time goes on changing between two starts."""
+        found = list(starts)
+        names = [part.name for part in (*block.early, *block.late)]
+        waiting = [(one, two - 1) for one, two in itertools.pairwise(starts) if two - one > 1]
+        while waiting:
+            low, high = waiting.pop()
+            times = [
+                sum(self.seconds(name, Seat(device_type, count * size, size), 0) for name in names)
+                for count in (low, high)
+            ]
+            if times[1] >= times[0] * (1 - FINE):
+                continue
+            found.append(high)
+            middle = (low + high) // 2
+            if middle > low:
+                found.append(middle)
+                waiting += [(low, middle), (middle, high - 1)]
+        return sorted(set(found))
+
+
+def _starts(values: np.typing.NDArray[np.float64]) -> list[int]:
+    """Where a falling sequence over 1, 2, ... takes a new value."""
+    return [1, *(int(place) + 2 for place in np.flatnonzero(np.diff(values)))]

@@ -1,0 +1,185 @@
+"""Random planning problems, and their best plans by trying everything: what the search must equal."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlinf_core.cluster.cluster import Cluster, Node
+from rlinf_core.schedule.algebra import Times
+from rlinf_core.schedule.blocks import Blocks, contract
+from rlinf_core.schedule.cost import GRAIN, CostModel
+from rlinf_core.schedule.curve import Coefficients
+from rlinf_core.schedule.dynamic import chunk_sizes
+from rlinf_core.schedule.graph import Component, Edge, Graph
+from rlinf_core.schedule.options import Options, Priced
+from rlinf_core.schedule.profile import MemoryUse, Profile, WrittenCurve
+from rlinf_core.schedule.tree import Rules
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a plan is wanted for."""
+
+    graph: Graph
+    profile: Profile
+    cluster: Cluster
+
+
+def random_problem(seed: int, components: int, devices: int) -> Problem:
+    """A graph with some barriers, cycles and followers, on one or two types of device, with or without
+    memory that matters."""
+    draw = random.Random(seed)
+    names = [f"c{number}" for number in range(components)]
+    cycle = components > 1 and draw.random() < 0.4
+    parts = tuple(
+        Component(
+            name,
+            parallel_sizes=draw.choice([(1,), (1,), (1, 2)]),
+            max_devices=draw.choice([None, None, 3]),
+            lockstep=draw.random() < 0.4,
+        )
+        for name in names
+    )
+    cut = 2 if cycle else 1
+    edges = [
+        Edge(one, two, draw.random() < 0.3, draw.choice([1, 2]))
+        for one, two in itertools.combinations(names, 2)
+        if names.index(two) >= cut and (one, two) != ("c0", "c1" if cycle else "")
+        if draw.random() < (0.8 if names.index(two) == names.index(one) + 1 else 0.3)
+    ]
+    types = draw.choice([("fast",), ("fast", "slow")]) if devices > 1 else ("fast",)
+    return Problem(
+        Graph(
+            parts,
+            tuple(edges),
+            draw.choice([4, 12, 16, 30]),
+            cycles=((names[0], names[1]),) if cycle else (),
+            syncs=((names[-1], names[0]),) if components > 1 else (),
+            rounds=5,
+        ),
+        _profile(draw, names, types),
+        _cluster(draw, devices, types),
+    )
+
+
+def _profile(draw: random.Random, names: list[str], types: tuple[str, ...]) -> Profile:
+    curves = []
+    for name in names:
+        law = Coefficients(
+            draw.choice([0.0, draw.random()]),
+            draw.random(),
+            draw.choice([0.0, 0.1 * draw.random()]),
+            draw.choice([0.0, draw.random()]),
+        )
+        for kind in types if draw.random() < 0.8 else types[:1]:
+            curves.append(WrittenCurve(name, law.scaled(1.0 if kind == "fast" else 1.7), kind))
+    tight = draw.random() < 0.6
+    return Profile(
+        curves=tuple(curves),
+        memory={
+            name: MemoryUse(
+                4e8 * draw.random(),
+                8e8 * draw.random(),
+                1e8 * draw.choice([0.0, draw.random()]),
+                0.2 * draw.random(),
+                0.2 * draw.random(),
+            )
+            for name in names
+            if tight
+        },
+        sample_bytes={name: 1e6 * draw.random() for name in names},
+        weight_bytes={name: 1e8 * draw.random() for name in names},
+        sync_shared_s=0.1 * draw.random(),
+        sync_apart_s=draw.random(),
+    )
+
+
+def _cluster(draw: random.Random, devices: int, types: tuple[str, ...]) -> Cluster:
+    first = devices if len(types) == 1 else draw.randrange(1, devices)
+    nodes = [Node(first, types[0], 1e9)]
+    if first < devices:
+        nodes.append(Node(devices - first, types[1], 8e8))
+    return Cluster(tuple(nodes), 1e9, 3e8, 0.001)
+
+
+def brute_force(problem: Problem) -> float:
+    """Seconds of the best tree, from every tree with every option; infinite if nothing fits."""
+    blocks = contract(problem.graph)
+    cost = CostModel(problem.graph, problem.profile, problem.cluster)
+    options = Options(blocks, cost, dense=problem.cluster.size)
+    chunks = chunk_sizes(problem.graph.samples, blocks.quantum, bool(blocks.streams))
+    return min(_best(blocks, cost, options, chunk) for chunk in chunks)
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """All ways for a set of blocks, without any left out: times, devices, memory."""
+
+    times: Times
+    use: np.typing.NDArray[np.int64]
+    kept: np.typing.NDArray[np.int64]
+    loaded: np.typing.NDArray[np.int64]
+
+
+def _best(blocks: Blocks, cost: CostModel, options: Options, chunk: int) -> float:
+    rules = Rules(blocks, cost, chunk)
+    room = np.array([cost.cluster.count(kind) for kind in cost.cluster.types])
+    found = [
+        list(options.of(number, 0)) + (list(options.of(number, chunk)) if chunk and number in blocks.streams else [])
+        for number in range(len(blocks.blocks))
+    ]
+    best = np.inf
+    for ways in _shapes(rules, found, blocks.all):
+        fits = (ways.use <= room).all(axis=1) & (ways.kept + ways.loaded <= GRAIN)
+        best = min(best, float(ways.times.c[fits].min(initial=np.inf)))
+    return best
+
+
+def _shapes(rules: Rules, found: list[list[Priced]], mask: int) -> Iterator[_Ways]:
+    """For every shape of tree over a set of blocks, all choices of options at once."""
+    if mask.bit_count() == 1:
+        yield _single(rules, found[mask.bit_length() - 1], mask)
+        return
+    for first, second in rules.blocks.cuts(mask):
+        for one in _shapes(rules, found, first):
+            for two in _shapes(rules, found, second):
+                yield from _both(rules, mask, (first, second), one, two)
+
+
+def _single(rules: Rules, options: list[Priced], mask: int) -> _Ways:
+    types = rules.cost.cluster.types
+    waits = bool(rules.blocks.blocks[mask.bit_length() - 1].late)
+    rows = np.array([option.times(waits, rules.share) for option in options]).reshape(-1, 4)
+    use = np.array(
+        [
+            [sum(seat.devices for seat in one.option.seats if seat.device_type == kind) for kind in types]
+            for one in options
+        ]
+    ).reshape(-1, len(types))
+    return _Ways(
+        rules.seen(mask, Times(*rows.T)),
+        use,
+        np.array([one.kept for one in options], dtype=np.int64),
+        np.array([one.loaded for one in options], dtype=np.int64),
+    )
+
+
+def _both(rules: Rules, mask: int, cut: tuple[int, int], one: _Ways, two: _Ways) -> Iterator[_Ways]:
+    left, right = (part.ravel() for part in np.indices((len(one.kept), len(two.kept))))
+    between = rules.cut(*cut)
+    first = Times(*(column[left] for column in one.times))
+    second = Times(*(column[right] for column in two.times))
+    loaded = np.maximum(one.loaded[left], two.loaded[right])
+    apart = rules.seen(mask, rules.join("space", between, first, second))
+    yield _Ways(apart, one.use[left] + two.use[right], np.maximum(one.kept[left], two.kept[right]), loaded)
+    shared = rules.seen(mask, rules.join("time", between, first, second))
+    has, other = one.use[left] > 0, two.use[right] > 0
+    nested = (has <= other).all(axis=1) | (other <= has).all(axis=1)
+    far = np.where(nested, 0, GRAIN + 1)
+    use = np.maximum(one.use[left], two.use[right])
+    yield _Ways(shared, use, one.kept[left] + two.kept[right] + far, loaded)
