@@ -49,7 +49,7 @@ def check_models_outputs(subject: Subject) -> None:
 
 
 def check_models_values(subject: Subject) -> None:
-    """A model that says it has a value head gives values."""
+    """A model that says it has a value head gives values, the same in acting and in training."""
     if not subject.spec.provides.value_head:  # type: ignore[attr-defined]
         raise CheckSkipped("the model has no value head")
     model, rows = _model(subject), _rows(subject)
@@ -57,6 +57,18 @@ def check_models_values(subject: Subject) -> None:
     expect(outputs.values_BT is not None, "the spec says value_head=True, but values_BT is None")
     if outputs.values_BT is not None:
         expect(outputs.values_BT.shape == outputs.logprobs_BT.shape, "values_BT is not [B, T]")
+        if not _is_text(subject):
+            _check_acting_values(model, outputs.values_BT)
+
+
+@torch.no_grad()
+def _check_acting_values(model: Model, values_BT: torch.Tensor) -> None:
+    """The first of the rows goes through all states."""
+    sample = model.act(model.module(0), {"state": _states()}, SEEDS)
+    if sample.values_N is None:
+        expect(False, "the spec says value_head=True, but act() gives no values_N")
+    else:
+        _expect_close(values_BT[0], sample.values_N, "values of act() and policy_outputs differ")
 
 
 @torch.no_grad()

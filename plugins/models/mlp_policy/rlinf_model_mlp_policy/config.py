@@ -16,6 +16,11 @@ class MLPPolicyConfig:
     activation: Literal["tanh", "relu", "silu"] = "tanh"  # between layers
     init_log_std: float = -0.5  # of continuous actions, in units of half the action range
     chunk: int = 1  # continuous actions per decision
+    value_head: Literal["separate", "shared", "none"] = (
+        "separate"  # hidden layers of its own, or the policy's
+    )
+    image_channels: tuple[int, ...] = (16, 32, 32)  # of the three convolutions over pictures
+    image_features: int = 128  # of each camera, beside the state
     path: str = ""  # folder of exported weights to start from; "" = a new policy
 
     def __post_init__(self) -> None:
@@ -27,6 +32,16 @@ class MLPPolicyConfig:
             raise ConfigError(f"model.activation (mlp_policy): {self.activation!r}: use tanh, relu or silu")
         if self.chunk < 1:
             raise ConfigError(f"model.chunk (mlp_policy): {self.chunk}: must be 1 or more")
+        if self.value_head not in ("separate", "shared", "none"):
+            raise ConfigError(
+                f"model.value_head (mlp_policy): {self.value_head!r}: use separate, shared or none"
+            )
+        if len(self.image_channels) != 3 or min(self.image_channels) < 1:
+            raise ConfigError(
+                f"model.image_channels (mlp_policy): {list(self.image_channels)}: three numbers of 1 or more"
+            )
+        if self.image_features < 1:
+            raise ConfigError(f"model.image_features (mlp_policy): {self.image_features}: must be 1 or more")
         if not -10.0 <= self.init_log_std <= 2.0:
             raise ConfigError(
                 f"model.init_log_std (mlp_policy): {self.init_log_std}: must lie between -10 and 2"

@@ -1,4 +1,4 @@
-"""A perceptron policy for simulators with state observations.
+"""A perceptron policy for simulators that show states, pictures or both.
 
 Axes: B rows, T decision steps, N environments, S state size, C actions of a chunk, A action dimensions.
 """
@@ -33,19 +33,25 @@ class MLPPolicy(Model):
     def __init__(self, config: MLPPolicyConfig) -> None:
         super().__init__(config)
         self._states = 0
+        self._pictures: dict[str, tuple[int, ...]] = {}  # camera -> [H, W, 3]
         self._action: Space | None = None
 
     def bind(self, observation_space: Mapping[str, Space], action_space: Space) -> None:
-        """Raises `ModelError` without a `state` observation, or for chunks of discrete actions."""
+        """Raises `ModelError` without a state or picture, or for chunks of discrete actions."""
         state = observation_space.get("state")
-        if state is None:
+        cameras = [name for name in observation_space if name.startswith("images/")]
+        if state is None and not cameras:
             offered = ", ".join(observation_space) or "nothing"
-            raise ModelError(f"model mlp_policy needs a 'state' observation; the simulator offers {offered}")
+            raise ModelError(
+                f"model mlp_policy needs a 'state' or 'images/CAMERA' observation; the simulator offers "
+                f"{offered}"
+            )
         if action_space.n is not None and self.config.chunk != 1:
             raise ModelError(
                 f"model.chunk (mlp_policy): {self.config.chunk}: the simulator's actions are discrete; use 1"
             )
-        self._states = math.prod(state.shape)
+        self._states = 0 if state is None else math.prod(state.shape)
+        self._pictures = {name.removeprefix("images/"): observation_space[name].shape for name in cameras}
         self._action = action_space
 
     def module(self, seed: int = 0) -> nn.Module:
@@ -55,10 +61,10 @@ class MLPPolicy(Model):
         with torch.random.fork_rng(devices=[]):  # layers draw their first weights from the global generator
             network = PolicyNetwork(
                 self._states,
+                self._pictures,
                 self.config.chunk * math.prod(action.shape) if continuous else cast("int", action.n),
-                self.config.hidden,
-                self.config.activation,
-                self.config.init_log_std if continuous else None,
+                self.config,
+                continuous=continuous,
             )
         network.initialise(seed)
         if self.config.path:
@@ -66,13 +72,17 @@ class MLPPolicy(Model):
         return network
 
     def collate(self, rows: Sequence[Experience], width: int | None = None) -> dict[str, Tensor]:
-        """`state` `[B, T, S]`, `actions` `[B, T, C, A]` or `[B, T]`, `executed` `[B, T, C]`."""
+        """`state` `[B, T, S]`, `images/CAMERA` `[B, T, H, W, 3]`; `actions` `[B, T, C, A]` or `[B, T]`,
+        `executed` `[B, T, C]`."""
         episodes = cast("Sequence[Trajectory]", rows)
         width = max(len(row.mask) for row in rows) if width is None else width
-        inputs = {
-            "state": _pad([row.observations["state"].reshape(len(row.mask), -1) for row in episodes], width),
-            "actions": _pad([row.actions for row in episodes], width),
-        }
+        inputs = {"actions": _pad([row.actions for row in episodes], width)}
+        if self._states:
+            states = [row.observations["state"].reshape(len(row.mask), -1) for row in episodes]
+            inputs["state"] = _pad(states, width)
+        for camera in self._pictures:
+            name = f"images/{camera}"
+            inputs[name] = _pad([row.observations[name] for row in episodes], width)
         if self._bound().n is None:
             inputs["executed"] = _pad([_executed(row) for row in episodes], width)
         return inputs
@@ -86,16 +96,16 @@ class MLPPolicy(Model):
     ) -> PolicyOutputs:
         """A decision's log-probability is the sum over the executed actions of its chunk."""
         _check_sampling(sampling)
-        if "values" in want:
-            raise ModelError("model mlp_policy has no value head; use an algorithm without a critic")
-        policy = self._distribution(module, inputs["state"])
+        if "values" in want and self.config.value_head == "none":
+            raise ModelError("model.value_head (mlp_policy): none: the algorithm needs values; use separate")
+        policy, values_BT = self._evaluate(module, inputs, "values" in want)
         if isinstance(policy, Categorical):
             entropy_BT = policy.entropy() if "entropy" in want else None
-            return PolicyOutputs(policy.logprobs(inputs["actions"]), entropy_BT)
+            return PolicyOutputs(policy.logprobs(inputs["actions"]), entropy_BT, values_BT)
         executed_BTC = inputs["executed"]
         logprobs_BT = (policy.logprobs_C(inputs["actions"]) * executed_BTC).sum(-1)
         entropy_BT = (policy.entropy_C() * executed_BTC).sum(-1) if "entropy" in want else None
-        return PolicyOutputs(logprobs_BT, entropy_BT)
+        return PolicyOutputs(logprobs_BT, entropy_BT, values_BT)
 
     @torch.no_grad()
     def act(
@@ -106,25 +116,32 @@ class MLPPolicy(Model):
         greedy: bool = False,
     ) -> ActionSample:
         """Actions as drawn, without gradient: a simulator's bounds are not applied here."""
-        policy = self._distribution(module, observations["state"].flatten(1))
+        if self._states:
+            observations = {**observations, "state": observations["state"].flatten(1)}
+        policy, values_N = self._evaluate(module, observations, self.config.value_head != "none")
         actions = policy.sample(seeds, greedy)
         if isinstance(policy, Categorical):
-            return ActionSample(actions, policy.logprobs(actions))
+            return ActionSample(actions, policy.logprobs(actions), values_N)
         logprobs_NC = policy.logprobs_C(actions)
-        return ActionSample(actions, logprobs_NC.sum(-1), logprobs_NC=logprobs_NC)
+        return ActionSample(actions, logprobs_NC.sum(-1), values_N, logprobs_NC)
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """`model.safetensors` and `config.json`."""
-        save_weights(state, path, self.config, self._states, self._bound())
+        save_weights(state, path, self.config, self._states, self._pictures, self._bound())
 
     def _bound(self) -> Space:
         if self._action is None:
             raise ModelError("model mlp_policy takes its sizes from a simulator; name one with --simulator")
         return self._action
 
-    def _distribution(self, module: nn.Module, states: Tensor) -> Gaussian | Categorical:
+    def _evaluate(
+        self, module: nn.Module, observations: Mapping[str, Tensor], values: bool
+    ) -> tuple[Gaussian | Categorical, Tensor | None]:
+        outputs, found = module(observations, values)
+        return self._distribution(module, outputs.float()), None if found is None else found.float()
+
+    def _distribution(self, module: nn.Module, outputs: Tensor) -> Gaussian | Categorical:
         action = self._bound()
-        outputs = module(states.float()).float()
         if action.n is not None:
             return Categorical(outputs)
         shape = (self.config.chunk, math.prod(action.shape))

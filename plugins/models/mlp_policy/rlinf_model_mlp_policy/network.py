@@ -1,45 +1,86 @@
-"""The network: a perceptron from states to the parameters of an action distribution."""
+"""The network: perceptrons from observations to the parameters of an action distribution and to a value."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+
+from rlinf_model_mlp_policy.pictures import PictureEncoder
+
+if TYPE_CHECKING:
+    from rlinf_model_mlp_policy.config import MLPPolicyConfig
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
 
 
 class PolicyNetwork(nn.Module):
-    """`[..., S] -> [..., outputs]`; `log_std` (`[outputs]`) exists for continuous actions only.
+    """`[..., S]` states and `[..., H, W, 3]` pictures to `[..., outputs]` and `[...]` values.
 
-    The last layer starts near zero, so that a new policy prefers no action.
+    Features of pictures stand behind the state, and serve actions and values alike. `log_std`
+    (`[outputs]`) exists for continuous actions only. The last layer of the actions starts near zero, so
+    that a new policy prefers no action.
     """
 
     def __init__(
-        self, states: int, outputs: int, hidden: tuple[int, ...], activation: str, init_log_std: float | None
+        self,
+        states: int,
+        pictures: Mapping[str, Sequence[int]],
+        outputs: int,
+        config: MLPPolicyConfig,
+        *,
+        continuous: bool,
     ) -> None:
         super().__init__()
-        sizes = [states, *hidden]
-        layers: list[nn.Module] = []
-        for before, after in pairwise(sizes):
-            layers += [nn.Linear(before, after), _ACTIVATIONS[activation]()]
-        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
+        self.states = states
+        sizes = [states + config.image_features * len(pictures), *config.hidden]
+        self.layers = nn.Sequential(*_hidden(sizes, config.activation), nn.Linear(sizes[-1], outputs))
         self.log_std: nn.Parameter | None = None
-        if init_log_std is not None:
-            self.log_std = nn.Parameter(torch.full((outputs,), init_log_std))
+        if continuous:
+            self.log_std = nn.Parameter(torch.full((outputs,), config.init_log_std))
+        self.value: nn.Sequential | None = None
+        self.shares_layers = config.value_head == "shared"
+        if config.value_head != "none":
+            own = [] if self.shares_layers else _hidden(sizes, config.activation)
+            self.value = nn.Sequential(*own, nn.Linear(sizes[-1], 1))
+        self.pictures = nn.ModuleDict(
+            {name: PictureEncoder(shape, config) for name, shape in sorted(pictures.items())}
+        )
 
     def initialise(self, seed: int) -> None:
         """Orthogonal weights (Saxe et al. 2014) drawn from `seed`, biases 0."""
         generator = torch.Generator().manual_seed(seed)
-        linear = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
-        for layer in linear:
-            gain = 0.01 if layer is linear[-1] else math.sqrt(2.0)
-            nn.init.orthogonal_(layer.weight, gain, generator=generator)
-            nn.init.zeros_(layer.bias)
+        last = {self.layers[-1]: 0.01}
+        if self.value is not None:
+            last[self.value[-1]] = 1.0
+        for part in self.modules():
+            if isinstance(part, nn.Linear | nn.Conv2d):
+                nn.init.orthogonal_(part.weight, last.get(part, math.sqrt(2.0)), generator=generator)
+                nn.init.zeros_(part.bias)  # type: ignore[arg-type]
 
-    def forward(self, states: Tensor) -> Tensor:
-        """Means (continuous) or logits (discrete)."""
-        outputs: Tensor = self.layers(states)
-        return outputs
+    def forward(
+        self, observations: Mapping[str, Tensor], values: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Means (continuous) or logits (discrete), and values if they are asked for."""
+        features = self._features(observations)
+        hidden = self.layers[:-1](features)
+        outputs: Tensor = self.layers[-1](hidden)
+        if not values or self.value is None:
+            return outputs, None
+        return outputs, self.value(hidden if self.shares_layers else features).squeeze(-1)
+
+    def _features(self, observations: Mapping[str, Tensor]) -> Tensor:
+        parts = [observations["state"].float()] if self.states else []
+        parts += [encoder(observations[f"images/{name}"]) for name, encoder in self.pictures.items()]
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+
+
+def _hidden(sizes: Sequence[int], activation: str) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for before, after in pairwise(sizes):
+        layers += [nn.Linear(before, after), _ACTIVATIONS[activation]()]
+    return layers

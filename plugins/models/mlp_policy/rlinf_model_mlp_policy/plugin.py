@@ -13,10 +13,12 @@ def rlinf_register_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="mlp_policy",
-            summary="Perceptron policy for state observations, Gaussian or categorical",
+            summary="Perceptron policy for states and pictures, Gaussian or categorical, with a value head",
             config=MLPPolicyConfig,
             target="rlinf_model_mlp_policy.model:MLPPolicy",
-            provides=ModelCapabilities(modality="embodied", discrete_actions=True, continuous_actions=True),
+            provides=ModelCapabilities(
+                modality="embodied", value_head=True, discrete_actions=True, continuous_actions=True
+            ),
             suggests={"optimizer": {"lr": 3e-3}},
         )
     ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -21,13 +21,19 @@ if TYPE_CHECKING:
 
 
 def save_weights(
-    state: Iterator[tuple[str, Tensor]], path: Path, config: MLPPolicyConfig, states: int, action: Space
+    state: Iterator[tuple[str, Tensor]],
+    path: Path,
+    config: MLPPolicyConfig,
+    states: int,
+    pictures: Mapping[str, Sequence[int]],
+    action: Space,
 ) -> None:
-    """Write the policy with what is needed to build it without its simulator."""
+    """Write the policy with what is needed to build it without its simulator. Any: JSON values."""
     path.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in state}
     save_file(tensors, path / "model.safetensors")
-    record = {"model": "mlp_policy", **asdict(config), "path": "", "states": states, "action": asdict(action)}
+    record: dict[str, Any] = {"model": "mlp_policy", **asdict(config), "path": "", "states": states}
+    record |= {"pictures": {name: list(shape) for name, shape in pictures.items()}, "action": asdict(action)}
     (path / "config.json").write_text(json.dumps(record, indent=2) + "\n")
 
 

@@ -74,7 +74,9 @@ def test_gaussian_logprobs_and_entropy_equal_those_of_torch_in_the_action_space(
     module = spread(model.module())
     sample = model.act(module, {"state": states(4)}, SEEDS)
     with torch.no_grad():
-        means = 0.5 + module(states(4)).view(4, 2, 2)  # the box is centred at 0.5 with half-range 1
+        means = 0.5 + module({"state": states(4)})[0].view(
+            4, 2, 2
+        )  # the box is centred at 0.5 with half-range 1
         peer = torch.distributions.Normal(means, module.log_std.exp().view(2, 2))
     torch.testing.assert_close(sample.logprobs_NC, peer.log_prob(sample.actions).sum(-1))
     row = trajectory(states(4).numpy(), sample.actions.numpy())
@@ -131,7 +133,7 @@ def test_greedy_takes_the_mode() -> None:
     model = policy(BOX)
     module = spread(model.module())
     with torch.no_grad():
-        modes = 0.5 + module(states(4)).view(4, 1, 2)
+        modes = 0.5 + module({"state": states(4)})[0].view(4, 1, 2)
     torch.testing.assert_close(model.act(module, {"state": states(4)}, SEEDS, greedy=True).actions, modes)
 
 
@@ -158,8 +160,10 @@ def test_an_exported_policy_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_unusable_spaces_and_options_are_refused_by_name() -> None:
-    with pytest.raises(ModelError, match="needs a 'state' observation; the simulator offers images/front"):
-        MLPPolicy(MLPPolicyConfig()).bind({"images/front": Space(shape=(8, 8, 3))}, BOX)
+    with pytest.raises(
+        ModelError, match="needs a 'state' or 'images/CAMERA' observation; the simulator offers touch"
+    ):
+        MLPPolicy(MLPPolicyConfig()).bind({"touch": Space(shape=(8,))}, BOX)
     with pytest.raises(
         ModelError, match=r"model.chunk .mlp_policy.: 4: the simulator's actions are discrete"
     ):
