@@ -17,6 +17,7 @@ class GymnasiumConfig:
     kwargs: Mapping[str, Any] = field(default_factory=dict)  # Any: arguments of the environment itself
     imports: tuple[str, ...] = ()  # modules that register more environments, such as gymnasium_robotics
     max_episode_steps: int = 0  # 0 = as registered
+    success_return: float | None = None  # episodes that end with this return or more have succeeded
     state: bool = True  # show the environment's own observation
     images: bool = False  # show a picture, `images/main`
     image_size: int = 64  # height and width of pictures

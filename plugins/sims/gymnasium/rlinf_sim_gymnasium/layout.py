@@ -83,16 +83,20 @@ class ActionLayout:
             )
 
     def _set_box(self, space: spaces.Box) -> None:
-        low_A, high_A = space.low, space.high
-        bounded_A = np.isfinite(low_A) & np.isfinite(high_A)
-        equal = bool((low_A == low_A.flat[0]).all() and (high_A == high_A.flat[0]).all())
-        if equal or not bounded_A.all():
-            low, high = (float(low_A.flat[0]), float(high_A.flat[0])) if equal else (-np.inf, np.inf)
-            self.space = Space(shape=space.shape, low=low, high=high)
-            self.to_environment = lambda action: np.clip(action, low_A, high_A).astype(space.dtype)
+        low_A, high_A = space.low.ravel(), space.high.ravel()
+        equal = bool((low_A == low_A[0]).all() and (high_A == high_A[0]).all())
+        scaled = not equal and bool(np.isfinite([low_A, high_A]).all())
+        if equal:
+            self.space = Space(shape=low_A.shape, low=float(low_A[0]), high=float(high_A[0]))
+        elif scaled:
+            self.space = Space(shape=low_A.shape)
         else:
-            self.space = Space(shape=space.shape)
-            centre_A, half_A = (high_A + low_A) / 2, (high_A - low_A) / 2
-            self.to_environment = lambda action: (centre_A + half_A * np.clip(action, -1.0, 1.0)).astype(
-                space.dtype
-            )
+            self.space = Space(shape=low_A.shape, low=-np.inf, high=np.inf)
+        centre_A = (high_A + low_A) / 2 if scaled else np.zeros_like(low_A)
+        half_A = (high_A - low_A) / 2 if scaled else np.ones_like(low_A)
+
+        def to_environment(action_A: NDArray[Any]) -> NDArray[Any]:
+            within_A = np.clip(centre_A + half_A * action_A.ravel(), low_A, high_A)
+            return np.asarray(within_A.reshape(space.shape), dtype=space.dtype)
+
+        self.to_environment = to_environment

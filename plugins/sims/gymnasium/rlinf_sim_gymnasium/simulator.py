@@ -55,11 +55,13 @@ class GymnasiumSimulator(Simulator):
             self.observation_space[f"images/{CAMERA}"] = Space(shape=pixels, low=0.0, high=255.0)
         self._pictures = Pictures(self._envs, config.image_size, config.shadows)
         self._state_NS = np.zeros((num_envs, size), dtype=np.float32)
+        self._return_N = np.zeros(num_envs)  # of the episodes that run
         self._shown = Observation()
         self._warned = False
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Each environment starts where its own seed says."""
+        self._return_N[:] = 0.0
         for n, seed in enumerate(seeds):
             self._show(n, self._envs[n].reset(seed=int(seed))[0])
         return self._observation()
@@ -95,11 +97,11 @@ class GymnasiumSimulator(Simulator):
     def save_state(self) -> bytes:
         """Physics, counters, random generators, and what was shown: drawing again may move the physics."""
         states = [remember(env) for env in self._envs]
-        return zlib.compress(pickle.dumps((self.config.id, states, self._shown)), level=1)
+        return zlib.compress(pickle.dumps((self.config.id, states, self._return_N, self._shown)), level=1)
 
     def load_state(self, state: bytes) -> Observation:
         """Only bytes of `save_state` that you trust: they are unpickled."""
-        name, states, shown = pickle.loads(zlib.decompress(state))
+        name, states, return_N, shown = pickle.loads(zlib.decompress(state))
         if (name, len(states)) != (self.config.id, self.num_envs):
             raise PluginError(
                 f"simulator gymnasium: a state of {len(states)} x {name} does not fit {self.num_envs} x "
@@ -109,6 +111,7 @@ class GymnasiumSimulator(Simulator):
             restore(env, each)
         if shown.state is not None:
             self._state_NS[...] = shown.state
+        self._return_N[:] = return_N
         self._shown = shown
         return self._shown
 
@@ -134,8 +137,13 @@ class GymnasiumSimulator(Simulator):
         outcome.rewards_NC[n, c] = reward if sound else 0.0
         outcome.terminated_NC[n, c] = terminated
         outcome.truncated_NC[n, c] = late and not terminated
-        outcome.success_N[n] = success
+        self._return_N[n] += outcome.rewards_NC[n, c]
+        outcome.success_N[n] = success or ((terminated or late) and self._paid(n))
         return terminated or late
+
+    def _paid(self, n: int) -> bool:
+        enough = self.config.success_return
+        return enough is not None and bool(self._return_N[n] >= enough)
 
     def _renew(self, outcome: Transition) -> None:
         """Start ended episodes again, and show what there is now."""
@@ -145,6 +153,7 @@ class GymnasiumSimulator(Simulator):
             return
         outcome.final_observation = outcome.observation
         for n in ended:
+            self._return_N[n] = 0.0
             self._show(n, self._envs[n].reset()[0])
         images = {camera: shown.copy() for camera, shown in outcome.observation.images.items()}
         for shown in images.values():
