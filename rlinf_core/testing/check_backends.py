@@ -154,6 +154,30 @@ def check_backends_export(subject: Subject) -> None:
             )
 
 
+def check_backends_offload(subject: Subject) -> None:
+    """Training goes on bit for bit after the device was left, also between micro-batches."""
+    if not subject.spec.provides.offload:  # type: ignore[attr-defined]
+        raise CheckSkipped("the backend does not offload")
+    found = []
+    for leaves in (False, True):
+        with _trainer(subject, keep_reference=subject.spec.provides.reference) as trainer:  # type: ignore[attr-defined]
+            for _ in range(2):
+                for rows in ((0, 1), (2, 3)):
+                    trainer.accumulate(_batch(rows), _loss)
+                    if leaves:
+                        trainer.offload()
+                        trainer.onload()
+                trainer.step(13.0)
+                if leaves:
+                    trainer.offload()
+                    trainer.offload()
+                    trainer.onload()
+                    trainer.onload()
+            found.append(_weights(trainer))
+    for name, value in found[0].items():
+        expect(torch.equal(value, found[1][name]), f"offload and onload changed weight {name}")
+
+
 def check_backends_all_sum(subject: Subject) -> None:
     """In a world of one, `all_sum` gives the values."""
     with _trainer(subject) as trainer:

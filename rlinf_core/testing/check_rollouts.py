@@ -109,6 +109,21 @@ def check_rollouts_streams(subject: Subject) -> None:
     expect(not list(engine.generate(iter([]), SAMPLING)), "no request gave a sample")
 
 
+def check_rollouts_offload(subject: Subject) -> None:
+    """After `offload` and `onload` the engine answers as before, and new weights may be loaded."""
+    engine = _engine(subject, version=3)
+    before = _generate(engine, _requests())
+    engine.offload()
+    engine.onload()
+    _expect_equal(before, _generate(engine, _requests()), "after offload and onload")
+    engine.load_weights([_bucket(seed=1, version=4)])
+    expected = _generate(engine, _requests())
+    engine.offload()
+    engine.onload()
+    engine.load_weights([_bucket(seed=1, version=5)])
+    _expect_equal(expected, _generate(engine, _requests()), "weights loaded after offload and onload")
+
+
 def _engine(subject: Subject, version: int = 0) -> RolloutEngine:
     engine: RolloutEngine = subject.build(TinyTextModel(None), LoRAConfig(), device="cpu", seed=0)
     engine.load_weights([_bucket(seed=0, version=version)])

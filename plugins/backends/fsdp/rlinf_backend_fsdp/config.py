@@ -15,8 +15,10 @@ class FSDPConfig:
     precision: Literal["fp32", "bf16"] = "fp32"  # of forward and backward; parameters keep their own
     sharding: Literal["auto", "full", "none"] = "auto"  # auto = full from 64M parameters on
     gradient_checkpointing: bool = False  # recompute each block in backward: less memory, more time
+    offload: tuple[str, ...] = ("weights", "optimizer", "gradients")  # what leaves the device for others
 
     def __post_init__(self) -> None:
+        _check_offload("backend.offload (fsdp)", self.offload, ("weights", "optimizer", "gradients"))
         for name, value, allowed in (
             ("precision", self.precision, ("fp32", "bf16")),
             ("sharding", self.sharding, ("auto", "full", "none")),
@@ -31,8 +33,16 @@ class HFRolloutConfig:
 
     max_running: int = 256  # responses generated at once on one rank
     max_cache_tokens: int = 65536  # prompt and possible response tokens of the running rows together
+    offload: tuple[str, ...] = ("weights", "cache")  # what leaves the device for others
 
     def __post_init__(self) -> None:
+        _check_offload("rollout.offload (hf)", self.offload, ("weights", "cache"))
         for name, value in (("max_running", self.max_running), ("max_cache_tokens", self.max_cache_tokens)):
             if value < 1:
                 raise ConfigError(f"rollout.{name}: {value} is less than 1")
+
+
+def _check_offload(key: str, value: tuple[str, ...], allowed: tuple[str, ...]) -> None:
+    unknown = [name for name in value if name not in allowed]
+    if unknown:
+        raise ConfigError(f"{key}: {unknown[0]!r} cannot be offloaded; there are {', '.join(allowed)}")

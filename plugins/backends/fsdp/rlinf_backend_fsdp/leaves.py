@@ -87,6 +87,12 @@ class Leaves:
         """The trained parameters by name."""
         return {slot.name: slot.parameter.detach() for slot in self.slots}
 
+    def gradients(self) -> list[Tensor]:
+        """The tensors that gradients are in now."""
+        if not self.sharded:
+            return self._gradients()
+        return [slot.parameter.grad for slot in self.slots if slot.parameter.grad is not None]
+
     def _gradients(self) -> list[Tensor]:
         return [leaf.grad for leaf in self.leaves if leaf.grad is not None]
 

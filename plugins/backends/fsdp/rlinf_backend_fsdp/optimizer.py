@@ -63,6 +63,10 @@ class Optimizer:
         }
         return {**moments, "step": self._each("step")[0]} if moments else {}
 
+    def tensors(self) -> list[Tensor]:
+        """Every tensor of the state."""
+        return [tensor for kind in ("step", "exp_avg", "exp_avg_sq") for tensor in self._each(kind)]
+
     def after_load(self, steps_taken: int, skipped_steps: int) -> None:
         """Take up the counters; every leaf has taken the same number of updates as the first."""
         self.steps_taken, self.skipped_steps = steps_taken, skipped_steps

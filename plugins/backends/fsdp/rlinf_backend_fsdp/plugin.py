@@ -17,7 +17,9 @@ def rlinf_register_backends() -> list[BackendSpec]:
             config=FSDPConfig,
             target="rlinf_backend_fsdp.backend:FSDPBackend",
             rollout="hf",
-            provides=BackendCapabilities(lora=True, precisions=frozenset({"fp32", "bf16"}), reference=True),
+            provides=BackendCapabilities(
+                lora=True, offload=True, precisions=frozenset({"fp32", "bf16"}), reference=True
+            ),
         )
     ]
 

@@ -21,6 +21,11 @@ class Reference:
         self.adapters = adapters
         self.marked: dict[str, Tensor] = {}  # trained tensors at the mark, by parameter name
 
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that is kept for it."""
+        copied = [] if self.copy is None else [*self.copy.parameters(), *self.copy.buffers()]
+        return [*copied, *self.marked.values()]
+
     @torch.no_grad()
     def mark(self, trained: Mapping[str, Tensor]) -> None:
         """From here on the reference is the policy with these trained tensors."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rlinf_backend_fsdp.rollout_rows import Rows
 from rlinf_backend_fsdp.rollout_sampling import draw
+from rlinf_backend_fsdp.shelf import Shelf, lend
 from rlinf_core.api import Decoder, LoRAConfig, Model, RolloutEngine, WeightBucket
 from rlinf_core.errors import ModelError
 from rlinf_core.types import Request, Sample, Sampling
@@ -31,10 +32,14 @@ class HFRollout(RolloutEngine):
         super().__init__(config, model, lora, device, seed)
         self._module: nn.Module | None = None
         self._decoder: Decoder | None = None
+        self._shelf = Shelf()
+        self._shared: set[str] = set()  # weights whose data are a trainer's
+        self.host_is_elsewhere = device != "cpu"
 
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version. Parameters of a trainer in this process are shared, other
         tensors are copied. `version` is set last, so a failed load leaves no usable version."""
+        self.onload()
         first = self.version < 0
         version, self.version = -1, -1
         slots = self._parameters()
@@ -46,7 +51,9 @@ class HFRollout(RolloutEngine):
                         f"rollout hf: received weight {name!r}, which its module does not have; trainer and "
                         "rollout must use the same model and lora settings"
                     )
-                _install(slots[name], tensor, name)
+                if _install(slots[name], tensor, name):
+                    lend(cast(nn.Parameter, tensor), self)
+                    self._shared.add(name)
                 missing.discard(name)
             version = bucket.version
         if first and missing - self._aliases(slots, missing):
@@ -62,6 +69,7 @@ class HFRollout(RolloutEngine):
         """Finished samples as they finish. Raises `ModelError` for a prompt that leaves no room."""
         if self.version < 0:
             raise ModelError("rollout hf: generate before load_weights; no weight version is installed")
+        self.onload()
         decoder = self._ready_decoder()
         rows = Rows(self.config.max_running, sampling, self.model.processor(), self.version)
         source = iter(requests)
@@ -87,14 +95,17 @@ class HFRollout(RolloutEngine):
             decoder.release(rows.slots_R.tolist())
 
     def onload(self) -> None:
-        """Bring the weights onto the device; the cache is allocated by the next `generate`."""
-        self._own_module().to(self.device)
+        """Bring the weights back onto the device; the cache is allocated by the next `generate`."""
+        self._shelf.fetch()
 
     def offload(self) -> None:
-        """Free the cache, and on another device than the CPU move the weights away."""
-        self._decoder = None
-        if self._module is not None and self.device != "cpu":
-            self._module.to("cpu")
+        """Free the cache, and move weights of its own to host memory. On the CPU there is nowhere to go:
+        there only the cache is freed."""
+        if "cache" in self.config.offload:
+            self._decoder = None
+        if "weights" in self.config.offload and self.host_is_elsewhere and self._module is not None:
+            tensors = self._parameters()
+            self._shelf.put(tensors.values(), kept=[tensors[name] for name in self._shared])
 
     def _admissible(self, rows: Rows, waiting: deque[Request], sampling: Sampling) -> list[Request]:
         """Take the waiting requests that there is room for. A prefill costs about as much as a step
@@ -189,15 +200,17 @@ class HFRollout(RolloutEngine):
 
 
 @torch.no_grad()
-def _install(slot: Tensor, tensor: Tensor, name: str) -> None:
+def _install(slot: Tensor, tensor: Tensor, name: str) -> bool:
+    """Whether the data are shared from now on."""
     if slot.shape != tensor.shape:
         raise ModelError(
             f"rollout hf: weight {name!r} has shape {tuple(tensor.shape)}, expected {tuple(slot.shape)}"
         )
     if slot.data_ptr() == tensor.data_ptr() and slot.dtype == tensor.dtype:
-        return
+        return isinstance(tensor, nn.Parameter)
     shareable = isinstance(tensor, nn.Parameter) and tensor.dtype == slot.dtype
     if shareable and tensor.device == slot.device:
         slot.data = tensor.data
-    else:
-        slot.copy_(tensor)
+        return True
+    slot.copy_(tensor)
+    return False

@@ -24,6 +24,7 @@ from rlinf_backend_fsdp.policy import (
     wants_sharding,
 )
 from rlinf_backend_fsdp.reference import Reference
+from rlinf_backend_fsdp.shelf import Shelf, borrowed
 from rlinf_backend_fsdp.world import join_world
 from rlinf_core.api import (
     LoRAConfig,
@@ -76,21 +77,29 @@ class FSDPTrainer(Trainer):
         self._dropouts = adapter_dropouts(policy) if lora.dropout else []
         self._leaves = Leaves(self.policy.named(), self.world)
         self.optimizer = Optimizer(optimizer, context.total_steps, self._leaves)
+        self.leaving = config.offload
+        self.host_is_elsewhere = self.world.device.type != "cpu"
+        self._shelf = Shelf()
+        self._pending = False  # gradients that no step has used
 
     def outputs(
         self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
     ) -> PolicyOutputs:
         """Outputs without gradient. Raises `ConfigError` for a reference that was not kept."""
+        self.onload()
         asked = self.reference.active(self._leaves.parameters()) if reference else nullcontext(self.policy)
         with torch.no_grad(), asked as policy:
             return policy.policy(self._moved(inputs), want)
 
     def mark_reference(self) -> None:
         """The current policy becomes the reference; it is saved with the checkpoint."""
+        self.onload()
         self.reference.mark(self._leaves.parameters())
 
     def accumulate(self, batch: TrainBatch, loss: LossFunction) -> MetricSums:
         """Add the gradient of one micro-batch's summed loss."""
+        self.onload()
+        self._pending = True
         empty = not bool(batch.mask_BT.any())
         if empty and not self.sharded:
             return {}
@@ -114,7 +123,9 @@ class FSDPTrainer(Trainer):
 
     def step(self, denominator: float) -> StepStats:
         """One optimizer step with the gradient of the mean."""
+        self.onload()
         stats = self.optimizer.step(denominator)
+        self._pending = False
         self.version += 1
         return stats
 
@@ -129,6 +140,7 @@ class FSDPTrainer(Trainer):
 
     def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
         """Parameters in buckets of some 64 MB: themselves where they are whole, else gathered."""
+        self.onload()
         bucket, size = WeightBucket(self.version), 0
         for name, parameter in self.policy.named():
             if trainable_only and not parameter.requires_grad:
@@ -144,6 +156,7 @@ class FSDPTrainer(Trainer):
     def save(self, path: Path) -> None:
         """Trained parameters, optimizer, counters, a marked reference and this rank's random state. What
         is not trained, and a reference that was not marked, come from the model and the seed."""
+        self.onload()
         numbers = (self.version, self.optimizer.steps_taken, self.optimizer.skipped_steps)
         state = {**self._state(), **self._marked(), "numbers": torch.tensor(numbers)}
         state[self._random] = torch.get_rng_state()
@@ -152,6 +165,7 @@ class FSDPTrainer(Trainer):
     def load(self, path: Path) -> None:
         """Restore what `save` wrote. A rank that did not exist then keeps its random state,
         and the schedule ends where this trainer was built to end."""
+        self.onload()
         state = {**self._state(), "numbers": torch.zeros(3, dtype=torch.int64)}
         stored = checkpoint.keys(path)
         if self._random in stored:
@@ -169,12 +183,33 @@ class FSDPTrainer(Trainer):
 
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """A fresh optimizer and schedule; gradients not yet applied are forgotten."""
+        self.onload()
         self._leaves.clear()
+        self._pending = False
         self.optimizer = Optimizer(optimizer, total_steps, self._leaves)
 
     def export(self, path: Path) -> None:
         """Rank 0 writes the model's own format, adapters merged; adapters alone go to `path/adapter`."""
+        self.onload()
         export_policy(self, path)
+
+    def onload(self) -> None:
+        """Bring back what `offload` took; other methods do so too."""
+        self._shelf.fetch()
+
+    def offload(self) -> None:
+        """Move what the settings name to host memory. Weights that a rollout engine of this process uses
+        too stay. On the CPU, where there is nowhere to go, gradients that hold nothing are freed."""
+        moved: list[Tensor] = []
+        gradients = self._leaves.gradients() if "gradients" in self.leaving else []
+        if self.host_is_elsewhere:
+            if "weights" in self.leaving:
+                moved += [*self.policy.parameters(), *self.policy.buffers(), *self.reference.tensors()]
+            if "optimizer" in self.leaving:
+                moved += self.optimizer.tensors()
+            if self._pending:
+                moved += gradients
+        self._shelf.put(moved, [] if self._pending else gradients, borrowed(self.policy.parameters()))
 
     def close(self) -> None:
         """Leave the process group."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from rlinf_backend_fsdp.backend import FSDPBackend
 from rlinf_backend_fsdp.config import FSDPConfig
+from rlinf_backend_fsdp.shelf import storages
 from rlinf_backend_fsdp.trainer import FSDPTrainer
 from torch import Tensor, nn
 
@@ -130,7 +131,7 @@ def weights(trainer: FSDPTrainer, **options: bool) -> dict[str, Tensor]:
 
 
 def scenario(lora: bool, sharding: str, folder: Path) -> dict[str, Any]:  # Any: numbers and weights
-    """Three steps, a checkpoint, two more, an export."""
+    """Three steps, a checkpoint, two more, an export; the two again with an absence between them."""
     trainer = build(LORA if lora else NO_LORA, sharding=sharding, keep_reference=True)
     before = trainer.outputs(batch(0, range(ROWS)).inputs, LOGPROBS).logprobs_BT
     norms = train(trainer, range(3))
@@ -140,11 +141,17 @@ def scenario(lora: bool, sharding: str, folder: Path) -> dict[str, Any]:  # Any:
     trainer.export(folder / "export")
     reference = trainer.outputs(batch(0, range(ROWS)).inputs, LOGPROBS, reference=True).logprobs_BT
     trainer.load(folder / "checkpoint")
-    train(trainer, range(3, 5))
+    train(trainer, [3])
+    trainer.host_is_elsewhere = True
+    trainer.offload()
+    left = storages([*trainer.policy.parameters(), *trainer.optimizer.tensors()]).values()
+    left_bytes = sum(storage.nbytes() for storage in left)
+    train(trainer, [4])
     again = weights(trainer)
     return {
         "norms": norms,
         "weights": found,
+        "left_bytes": left_bytes,
         "resumed": all(torch.equal(found[name], again[name]) for name in found),
         "reference_gap": float((before - reference).abs().max()),
         "sum": trainer.all_sum([0.1, float(trainer.world.rank)]),

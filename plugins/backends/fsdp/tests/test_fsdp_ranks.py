@@ -69,9 +69,12 @@ def test_any_ranks_and_sharding_give_the_weights_of_one_process(found: Found, ca
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_run_resumes_bit_for_bit_and_keeps_its_reference(found: Found, case: str, size: int) -> None:
+def test_a_run_resumes_bit_for_bit_also_after_an_absence_and_keeps_its_reference(
+    found: Found, case: str, size: int
+) -> None:
     got = found[size][case]
     assert got["resumed"]
+    assert got["left_bytes"] == 0
     assert got["reference_gap"] < 1e-6
     assert got["sum"] == pytest.approx([0.1 * size, size * (size - 1) / 2], abs=1e-15)
 
