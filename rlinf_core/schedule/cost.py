@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from rlinf_core.cluster.cluster import Cluster
 from rlinf_core.errors import ConfigError
@@ -93,10 +96,19 @@ class CostModel:
 
     def bandwidth(self, sources: Sequence[int], targets: Sequence[int]) -> float:
         """Bytes a second between two sets of devices; pairs of nodes work at the same time."""
-        count = self.cluster.node_of
-        nodes = [{count(device) for device in part} for part in (sources, targets)]
-        pairs = min(len(part) for part in nodes)
-        return self.cluster.bandwidth(sources, targets) * pairs
+        nodes = [set(self.nodes[list(part)].tolist()) for part in (sources, targets)]
+        one = len(nodes[0] | nodes[1]) == 1
+        rate = self.cluster.intra_node_bytes_per_s if one else self.cluster.inter_node_bytes_per_s
+        return rate * min(len(part) for part in nodes)
+
+    def kinds_of(self, devices: Sequence[int]) -> tuple[str, ...]:
+        """The types of some devices."""
+        return tuple({self.cluster.nodes[node].type: None for node in set(self.nodes[list(devices)].tolist())})
+
+    @cached_property
+    def nodes(self) -> npt.NDArray[np.int64]:
+        """The node of every device."""
+        return np.repeat(np.arange(len(self.cluster.nodes)), [node.devices for node in self.cluster.nodes])
 
     @property
     def _slowest(self) -> float:

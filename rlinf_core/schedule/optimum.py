@@ -55,6 +55,31 @@ class Optimum:
             limit = self._note(found, tried, limit)
         return sorted(found.values(), key=lambda one: one.seconds)
 
+    def collocated(self) -> Found | None:
+        """The fastest tree whose parts all run one after the other on the same devices."""
+        groups = self._alike()
+        least = {key: sum(min(map(_seconds, part)) for part in parts) for key, parts in groups.items()}
+        best: Found | None = None
+        for key in sorted(groups, key=lambda one: least[one]):
+            limit = math.inf if best is None else best.seconds
+            if least[key] >= limit:
+                break
+            options = dict(enumerate(groups[key]))
+            best = self._solve(0, ("time",), False, limit, options) or best
+        return best
+
+    def _alike(self) -> dict[tuple[str, int], list[list[Priced]]]:
+        """By type and number of devices, the options of every block, where all blocks have some."""
+        numbers = range(len(self.blocks.blocks))
+        found: dict[tuple[str, int], list[list[Priced]]] = {}
+        for kind in self.cost.cluster.types:
+            counts = {count for number in numbers for count in self.options.all_counts(number, kind)}
+            for count in counts:
+                parts = [list(self.options.exactly(number, kind, count)) for number in numbers]
+                if all(parts):
+                    found[kind, count] = parts
+        return found
+
     def _order(self, found: dict[int, Found]) -> list[int]:
         return sorted(self.chunks, key=lambda chunk: found[chunk].seconds if chunk in found else math.inf)
 
@@ -115,6 +140,10 @@ class Optimum:
                 if all(_coarse(seat.devices) or seat.devices in near for seat in priced.option.seats)
             ]
         return few
+
+
+def _seconds(priced: Priced) -> float:
+    return priced.early + priced.late
 
 
 def _coarse(count: int) -> bool:

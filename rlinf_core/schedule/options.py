@@ -81,6 +81,23 @@ class Options:
             yield from self._together(number, block)
             yield from self._apart(number, block)
 
+    def exactly(self, number: int, kind: str, count: int) -> Iterator[Priced]:
+        """Options on one number of devices that all members of a block share."""
+        block = self.blocks.blocks[number]
+        if kind not in self.cost.types_of((*block.early, *block.late)):
+            return
+        if count <= min(self.most(member, kind) for member in block.members):
+            for size in self._sizes(block):
+                if count % size == 0:
+                    yield from self._shared(number, block, Seat(kind, count, size))
+
+    def all_counts(self, number: int, device_type: str) -> set[int]:
+        """`counts` for all model-parallel sizes that the members share; none for a type not known."""
+        block = self.blocks.blocks[number]
+        if device_type not in self.cost.types_of((*block.early, *block.late)):
+            return set()
+        return {count for size in self._sizes(block) for count in self.counts(number, device_type, size)}
+
     def counts(self, number: int, device_type: str, size: int) -> tuple[int, ...]:
         """Numbers of devices worth looking at, multiples of a model-parallel size."""
         key = (number, device_type, size)
@@ -106,18 +123,23 @@ class Options:
             switch, kept, loaded = self._held(block, (seat,), resident)
             yield Priced(Option(number, (seat,), chunk, resident), early, late, switch, kept, loaded)
 
+    def _sizes(self, block: Block) -> list[int]:
+        return sorted(set.intersection(*(set(member.parallel_sizes) for member in block.members)))
+
     def _together(self, number: int, block: Block) -> Iterator[Priced]:
-        sizes = set(block.members[0].parallel_sizes).intersection(
-            *(member.parallel_sizes for member in block.members)
-        )
         for kind in self.cost.types_of(block.late):
             most = min(self.most(member, kind) for member in block.members)
-            for size in sorted(sizes):
+            for size in self._sizes(block):
                 for count in self.counts(number, kind, size):
                     if count <= most:
-                        seat = Seat(kind, count, size)
-                        total = sum(self.seconds(part.name, seat, 0) for part in block.late)
-                        yield from self._held_ways(Option(number, (seat,), 0, ()), block, total)
+                        yield from self._shared(number, block, Seat(kind, count, size))
+
+    def _shared(self, number: int, block: Block, seat: Seat) -> Iterator[Priced]:
+        if not block.cycle:
+            yield from self._seated(number, block, seat, 0)
+            return
+        total = sum(self.seconds(part.name, seat, 0) for part in block.late)
+        yield from self._held_ways(Option(number, (seat,), 0, ()), block, total)
 
     def _apart(self, number: int, block: Block) -> Iterator[Priced]:
         places = [list(self._seats(number, block, member)) for member in block.members]
@@ -147,8 +169,9 @@ class Options:
         return tuple(part for part in block.late if member.name in (part.name, part.with_))
 
     def apart_s(self, block: Block, seats: tuple[Seat, ...], stages: int) -> float:
-        """A cycle's time on seats of its own: with one group of environments its members take turns; with
-        more, the slowest member works all the time but for the first and last turn of the others."""
+        """A cycle's time on seats of its own: with one group its members take turns; with more, the slowest
+        member works all the time but for the others' first turn, unless a group's way round takes longer.
+        """
         each = []
         for member, seat in zip(block.members, seats, strict=True):
             chunk = math.ceil(math.ceil(self.samples / seat.ranks) / stages) if stages > 1 else 0
@@ -156,9 +179,8 @@ class Options:
             each.append(sum(self.seconds(part.name, seat, 0, chunk) for part in party))
         rounds = max(1, self.blocks.graph.rounds)
         messages = len(seats) * rounds * self.cost.cluster.latency_s
-        if stages == 1:
-            return sum(each) + messages
-        return max(each) + (sum(each) - max(each)) / (stages * rounds) + messages
+        slowest = max(*each, sum(each) / stages + messages)
+        return slowest + (0.0 if stages == 1 else (sum(each) - max(each)) / (stages * rounds))
 
     def _held_ways(self, option: Option, block: Block, total: float) -> Iterator[Priced]:
         for resident in self._residency(len(block.members)):
