@@ -1,19 +1,125 @@
-"""Which plan a run starts with."""
+"""Which plan a run starts with, and what it may try."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from rlinf_core.cluster.devices import inventory
+from rlinf_core.cluster.files import local_cluster
+from rlinf_core.run.candidates import PROFILE
 from rlinf_core.run.compose import ranks_and_threads
 from rlinf_core.run.graph import make_graph
+from rlinf_core.run.placement import resolve_placement
 from rlinf_core.schedule.defaults import default_plan
+from rlinf_core.schedule.plan import Mode, Plan
+from rlinf_core.schedule.plan_yaml import plan_from_yaml
+from rlinf_core.schedule.profile import Profile, check_fingerprint, fingerprint
+from rlinf_core.schedule.profile_yaml import read_profile
 
 if TYPE_CHECKING:
+    from rlinf_core.cluster.cluster import Cluster
     from rlinf_core.config.schema import RunConfig
-    from rlinf_core.schedule.plan import Plan
+    from rlinf_core.schedule.graph import Graph
+
+MODES: tuple[Mode, ...] = ("collocated", "disaggregated", "hybrid")
+RANKED = 8  # plans that the planner is asked for
+HISTORY = "plans.jsonl"  # every change of plan, so that a resumed run repeats it
 
 
-def first_plan(config: RunConfig) -> Plan:
-    """The plan of the first step."""
+@dataclass(frozen=True)
+class Move:
+    """A change of plan after so many steps."""
+
+    step: int
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Planning:
+    """What is fixed before a run: its graph, its devices, its first plan, and others to try."""
+
+    graph: Graph
+    cluster: Cluster
+    first: Plan
+    trials: tuple[Plan, ...] = ()
+    profile: Profile | None = None
+
+    def planner(self) -> Callable[[Profile], Sequence[Plan]]:
+        """Plans for a profile, best first."""
+        from rlinf_core.schedule.search import search
+
+        return lambda profile: search(self.graph, profile, self.cluster, top=RANKED).plans
+
+
+def prepare(config: RunConfig) -> Planning:
+    """From the settings. Raises `ConfigError` for a plan or a placement that cannot run here.
+
+    A plan file or a placement is followed as it is; a mode is its default plan, or the best of a profile
+    that is given; `auto` starts collocated and tries others.
+    """
     ranks, _ = ranks_and_threads(config)
-    return default_plan(make_graph(config), ranks)
+    graph, cluster = make_graph(config), local_cluster(inventory(), ranks)
+    profile = _given_profile(config)
+    placed = resolve_placement(config, cluster, graph)
+    if placed is not None:
+        return Planning(graph, cluster, placed, profile=profile)
+    mode: Mode | None = None if config.mode == "auto" else config.mode
+    if profile is not None:
+        from rlinf_core.schedule.search import search
+
+        best = search(graph, profile, cluster, mode=mode, top=1).plans[0]
+        return Planning(graph, cluster, best, profile=profile)
+    first = default_plan(graph, ranks, mode or "collocated")
+    if mode is not None or ranks < 2:
+        return Planning(graph, cluster, first)
+    return Planning(graph, cluster, first, tuple(default_plan(graph, ranks, other) for other in MODES[1:]))
+
+
+def resumed(planning: Planning, config: RunConfig, step: int) -> Planning:
+    """The planning of a run that goes on after so many steps: by the plan that it had then, and with what
+    it had measured, if it had finished measuring."""
+    before = [move for move in history(Path(config.output)) if move.step <= step]
+    planning = replace(planning, first=before[-1].plan) if before else planning
+    path = Path(config.output) / PROFILE
+    if not planning.trials or not path.exists():
+        return planning
+    profile = read_profile(path)
+    if profile.fingerprint != run_fingerprint(config):
+        return planning
+    return replace(planning, trials=(), profile=profile)
+
+
+def history(output: Path) -> list[Move]:
+    """The changes of plan that a run has written down."""
+    path = output / HISTORY
+    if not path.exists():
+        return []
+    moves = []
+    for line in path.read_text().splitlines():
+        record: dict[str, Any] = json.loads(line)
+        moves.append(Move(int(record["step"]), plan_from_yaml(record["plan"], origin=str(path))))
+    return moves
+
+
+def run_fingerprint(config: RunConfig) -> str:
+    """What a profile depends on: hardware, model and the settings that change the work of a step."""
+    machine = inventory()
+    kinds = sorted({device.name for device in machine.cuda_devices}) or ["cpu"]
+    return fingerprint(
+        hardware=f"{', '.join(kinds)}, {ranks_and_threads(config)[1]} threads a device",
+        model=f"{config.model.name} {config.model.config}",
+        task=f"{config.algo.name} {config.data or config.simulator} {config.sampling} {config.lora}",
+        step=f"{config.train.prompts_per_step} x {config.algo.config}",
+    )
+
+
+def _given_profile(config: RunConfig) -> Profile | None:
+    if not config.schedule.profile:
+        return None
+    profile = read_profile(Path(config.schedule.profile))
+    check_fingerprint(profile, run_fingerprint(config), f"schedule.profile: {config.schedule.profile}")
+    return profile

@@ -22,9 +22,11 @@ from rlinf_core.run.events import Events
 from rlinf_core.run.interrupt import Interrupt
 from rlinf_core.run.metrics import JsonLines, TrackerSet, jsonable
 from rlinf_core.run.output import claim, put_in_place, refuse_used
-from rlinf_core.run.planning import first_plan
+from rlinf_core.run.planning import Planning, prepare, resumed
+from rlinf_core.run.steering import Steering
 
 if TYPE_CHECKING:
+    from rlinf_core.api.spans import HostSpan
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.run.view import View
 
@@ -67,6 +69,9 @@ class Runner:
         """Train to the end, or until Ctrl-C. Every process has ended when this returns or raises."""
         began = time.perf_counter()
         checkpoint = self._find_start()
+        self.planning: Planning = prepare(self.config)
+        if checkpoint is not None:
+            self.planning = resumed(self.planning, self.config, checkpoint.step)
         self.source = make_source(self.config)
         if checkpoint is not None:
             self._go_on_with_data(checkpoint)
@@ -97,7 +102,7 @@ class Runner:
 
     def _run_workers(self, checkpoint: Checkpoint | None) -> None:
         self.view.phase("starting workers")
-        self.graph: RunGraph = start(self.config, first_plan(self.config))
+        self.graph: RunGraph = start(self.config, self.planning.first)
         patience = STOP_S
         try:
             if checkpoint is not None:
@@ -105,6 +110,7 @@ class Runner:
             if self.resume:  # not before the checkpoint is known to work: a failed attempt changes nothing
                 claim(self.output, self.config, self._dumped, resume=True)
             self._open_logs(checkpoint)
+            self.steering = Steering(self.config, self.planning, self.graph, self.step)
             self._events.tell("rlinf_run_start", run=self)
             with Interrupt() as self._interrupt:
                 self._train()
@@ -158,11 +164,15 @@ class Runner:
         return final
 
     def _one_step(self) -> None:
-        began = time.perf_counter()
+        self.graph.engine.drain_spans()  # of what came before
+        began = time.monotonic()
         result = self.graph.flow.step(Stream.of(self.source.train(self.step)), self.step)
+        ended = time.monotonic()
+        spans = self.graph.engine.drain_spans()
         self.step += 1
         metrics = result.metrics
-        metrics["time/step"] = time.perf_counter() - began
+        metrics["time/step"] = ended - began
+        metrics.update(self.steering.predicted)
         tokens = sum(row.length for row in result.rows)
         metrics["util/tokens_per_s"] = tokens / metrics["time/step"]
         metrics["util/samples_per_s"] = len(result.rows) / metrics["time/step"]
@@ -177,6 +187,15 @@ class Runner:
         every = self.config.checkpoint.every
         if every and self.step % every == 0 and not self._interrupt.requested:
             self._save()
+        self._steer(result, (began, ended), spans)
+
+    def _steer(self, result: StepResult, window: tuple[float, float], spans: list[HostSpan]) -> None:
+        plan = self.steering.after(self.step, result, window, spans)
+        for note in self.steering.notes():
+            self.view.note(note)
+        if plan is not None and self.step < self.config.train.steps and not self._interrupt.requested:
+            self.view.phase(f"moving to a {plan.mode} plan")
+            self.steering.move(self.step, plan)
 
     def _log_samples(self, result: StepResult) -> None:
         samples = [jsonable({"step": self.step, **record(row)}) for row in result.rows[:SAMPLES_LOGGED]]

@@ -100,6 +100,10 @@ class View:
             at = "" if step is None else f"step {step}: "
             self.console.print(f"[yellow]warning:[/] {at}{escape(text)}", soft_wrap=True)
 
+    def note(self, text: str) -> None:
+        """Something worth knowing."""
+        self.console.print(escape(text), soft_wrap=True)
+
     def stopped(self, resumable: bool) -> None:
         """The run was ended in the middle of its work."""
         self._progress.stop()

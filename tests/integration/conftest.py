@@ -23,7 +23,7 @@ from rlinf_core.config.options import Options
 from rlinf_core.run.checkpoint import CheckpointStore
 from rlinf_core.run.compose import make_source
 from rlinf_core.run.compose import start as start_workers
-from rlinf_core.run.planning import first_plan
+from rlinf_core.run.planning import prepare
 from rlinf_core.types import Sample
 
 REWARD = '''
@@ -108,7 +108,7 @@ class Job:
         settings = compose(Options(config=(self.output / "config.yaml",)))
         checkpoint = CheckpointStore(self.output / "checkpoints", 2).latest()
         assert checkpoint is not None
-        graph = start_workers(replace(settings, output=""), first_plan(settings))
+        graph = start_workers(replace(settings, output=""), prepare(settings).first)
         try:
             state = checkpoint.state["algorithm"]
             graph.actor.call("load", str(checkpoint.path / "trainer"), state).wait()

@@ -20,7 +20,7 @@ def local(new_job: Callable[..., Any], start: Callable[..., Any]) -> Any:
 def test_the_folder_of_a_run_holds_all_there_is_to_know_of_it(local: Any) -> None:
     names = {entry.name for entry in local.output.iterdir()}
     assert {"config.yaml", "logs", "metrics.jsonl", "samples.jsonl", "checkpoints", "export"} <= names
-    assert {path.name for path in (local.output / "logs").iterdir()} == {"rank0.log", "reward.log"}
+    assert {path.name for path in (local.output / "logs").iterdir()} == {"device0.log", "reward.log"}
     assert {path.name for path in (local.output / "checkpoints").iterdir()} == {"step_0", "step_3", "latest"}
     assert (local.output / "checkpoints" / "latest").resolve().name == "step_3"
 

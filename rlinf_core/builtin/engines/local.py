@@ -6,12 +6,17 @@ import atexit
 import os
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rlinf_core.api.engine import Engine, Host, HostSpec
 from rlinf_core.api.spans import HostSpan
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.link import LocalHost
 from rlinf_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlinf_core.comm.hub import ChannelHub
+    from rlinf_core.comm.remote import ChannelHandle
 
 _TERMINATE_S = 0.4
 _AT_EXIT_S = 1.0  # people wait for their prompt
@@ -24,6 +29,7 @@ class LocalEngine(Engine):
         super().__init__(config)
         self._hosts: list[LocalHost] = []
         self._owner = os.getpid()
+        self._hub: ChannelHub | None = None
 
     def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
         """Start all processes and wait until each is ready to work."""
@@ -41,6 +47,14 @@ class LocalEngine(Engine):
             self.stop()
             raise
         return list(started)
+
+    def channel(self, name: str) -> ChannelHandle:
+        """A channel between workers of any hosts."""
+        from rlinf_core.comm.hub import ChannelHub
+
+        if self._hub is None:
+            self._hub = ChannelHub()
+        return self._hub.create(name, capacity_bytes=self.config.buffer_mb * 2**20)
 
     def drain_spans(self) -> list[HostSpan]:
         """What workers did since the last time it was asked, host by host."""
@@ -60,6 +74,9 @@ class LocalEngine(Engine):
             _all_end(hosts, _TERMINATE_S)
         for host in hosts:
             host.finish()
+        if self._hub is not None:
+            self._hub.close()
+            self._hub = None
 
     def _check(self, specs: list[HostSpec]) -> None:
         names = [host.name for host in self._hosts] + [spec.name for spec in specs]

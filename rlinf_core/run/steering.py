@@ -1,0 +1,120 @@
+"""Keeps a run on the plan that suits it: measures every step, asks the pilot, moves the workers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlinf_core.run.candidates import PROFILE
+from rlinf_core.run.observe import measurements
+from rlinf_core.run.planning import HISTORY, Move, Planning, history, run_fingerprint
+from rlinf_core.schedule.pilot import Observed, Pilot
+from rlinf_core.schedule.plan_yaml import plan_to_yaml
+from rlinf_core.schedule.profile import Profile
+from rlinf_core.schedule.profile_yaml import write_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rlinf_core.api.spans import HostSpan
+    from rlinf_core.config.schema import RunConfig
+    from rlinf_core.flows.flow import StepResult
+    from rlinf_core.run.compose import RunGraph
+    from rlinf_core.schedule.plan import Plan
+
+PLAN = "plan.yaml"  # the present one
+
+
+class Steering:
+    """Decides with the pilot, unless the plan is fixed; writes down what it decides.
+
+    A resumed run goes through the changes that its first part went through, so that its numbers are the
+    same; the pilot decides again after the last of them.
+    """
+
+    def __init__(self, config: RunConfig, planning: Planning, graph: RunGraph, step: int = 0) -> None:
+        self.config = config
+        self.planning = planning
+        self.graph = graph
+        self.output = Path(config.output)
+        self._replay = {move.step: move.plan for move in history(self.output) if move.step > step}
+        self._switch_s = 0.0
+        (self.output / PLAN).write_text(plan_to_yaml(graph.plan))
+        self._pilot: Pilot | None = None
+        if planning.trials or planning.profile is not None:
+            self._pilot = Pilot(
+                graph.plan,
+                planning.trials,
+                planning.planner(),
+                steps_each=config.schedule.profile_steps,
+                replan=config.schedule.replan,
+                profile=planning.profile or Profile(fingerprint=run_fingerprint(config)),
+            )
+
+    @property
+    def settled(self) -> bool:
+        """Whether no other plan is being tried."""
+        return self._pilot is None or self._pilot.settled
+
+    def notes(self) -> Iterator[str]:
+        """What a person should be told since the last time this was asked."""
+        while self._pilot is not None and self._pilot.notes:
+            yield self._pilot.notes.pop(0)
+
+    @property
+    def predicted(self) -> dict[str, float]:
+        """Metrics of what is expected of a step."""
+        expected = self.graph.plan.prediction
+        return {} if expected is None else {"time/predicted": expected.step_s}
+
+    def after(
+        self, step: int, result: StepResult, window: tuple[float, float], spans: Sequence[HostSpan]
+    ) -> Plan | None:
+        """Take in the step that ended within a window of the monotonic clock, the `step`th; the plan to
+        `move` to, if any."""
+        return self._decide(step, self._observed(result, window, spans))
+
+    def move(self, step: int, plan: Plan) -> None:
+        """Go on by another plan, which is written down first."""
+        began = time.monotonic()
+        self._record(Move(step, plan))
+        self.graph.apply(plan)
+        self._switch_s = time.monotonic() - began
+
+    def _decide(self, step: int, observed: Observed) -> Plan | None:
+        if self._replay:
+            repeated = self._replay.pop(step, None)
+            if repeated is not None and self._pilot is not None:
+                self._pilot.take_over(repeated)
+            return repeated
+        if self._pilot is None or observed.work <= 0:
+            return None
+        was_settled = self._pilot.settled
+        plan = self._pilot.after(observed, self.config.train.steps - step)
+        if self._pilot.settled and not was_settled:
+            write_profile(self._pilot.profile, self.output / PROFILE)
+        return plan
+
+    def _observed(
+        self, result: StepResult, window: tuple[float, float], spans: Sequence[HostSpan]
+    ) -> Observed:
+        began, ended = window
+        sync_s = result.metrics.get("time/sync", 0.0)
+        device_type = self.planning.cluster.types[0]
+        plan, graph = self.graph.plan, self.planning.graph
+        return Observed(
+            step_s=ended - began,
+            work=float(sum(row.length for row in result.rows)),
+            measurements=measurements(spans, plan, graph, began + sync_s, ended, device_type),
+            sync_s=sync_s,
+            switch_s=self._switch_s,
+        )
+
+    def _record(self, move: Move) -> None:
+        text = plan_to_yaml(move.plan)
+        (self.output / PLAN).write_text(text)
+        with (self.output / HISTORY).open("a") as file:
+            file.write(json.dumps({"step": move.step, "plan": text}) + "\n")

@@ -1,0 +1,150 @@
+"""The pilot in worlds whose every plan takes a known time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rlinf_core.schedule.pilot import Observed, Pilot
+from rlinf_core.schedule.plan import Assignment, Plan, Prediction
+from rlinf_core.schedule.profile import Measurement, Profile
+
+STEPS = 200
+
+
+def plan(rollout: tuple[int, ...], actor: tuple[int, ...]) -> Plan:
+    return Plan({"rollout": Assignment(rollout), "actor": Assignment(actor)})
+
+
+TOGETHER, APART, MIXED, FOUND = plan((0, 1), (0, 1)), plan((0,), (1,)), plan((0,), (0, 1)), plan((0, 1), (0,))
+World = Callable[[Plan, int], float]  # seconds of a step
+
+
+def seen(one: Plan, step_s: float, work: float = 100.0) -> Observed:
+    return Observed(
+        step_s=step_s,
+        work=work,
+        measurements=tuple(
+            Measurement(name, len(part.devices), 8, step_s / 2) for name, part in one.assignments.items()
+        ),
+    )
+
+
+def expecting(one: Plan, step_s: float) -> Plan:
+    return Plan(one.assignments, prediction=Prediction(step_s, {"rollout": step_s / 2, "actor": step_s / 2}))
+
+
+def run(
+    pilot: Pilot, world: World, steps: int = STEPS, work: Callable[[int], float] = lambda step: 100.0
+) -> list[Plan]:
+    """The plan of every step."""
+    plans = [pilot.plan]
+    for step in range(steps):
+        pilot.after(seen(pilot.plan, world(pilot.plan, step) * work(step) / 100, work(step)), steps - step)
+        plans.append(pilot.plan)
+    return plans
+
+
+def key(one: Plan) -> tuple[tuple[int, ...], ...]:
+    return tuple(part.devices for part in one.assignments.values())
+
+
+def planner(times: dict[tuple[tuple[int, ...], ...], float]) -> Callable[[Profile], Sequence[Plan]]:
+    """Predicts a known time for each plan."""
+    plans = {key(one): one for one in (TOGETHER, APART, MIXED, FOUND)}
+    ranked = sorted(times.items(), key=lambda item: item[1])
+    return lambda profile: [expecting(plans[name], time_s) for name, time_s in ranked]
+
+
+TIMES = {key(TOGETHER): 1.0, key(APART): 1.6, key(MIXED): 0.9, key(FOUND): 0.7}
+
+
+def new(steps_each: int = 2, predicted: dict[tuple[tuple[int, ...], ...], float] | None = None) -> Pilot:
+    return Pilot(TOGETHER, [APART, MIXED], planner(predicted or TIMES), steps_each=steps_each)
+
+
+def test_the_fastest_plan_is_kept_also_one_that_only_the_planner_thought_of() -> None:
+    pilot = new()
+    plans = run(pilot, lambda one, step: TIMES[key(one)])
+    assert pilot.settled
+    assert key(plans[-1]) == key(FOUND)
+    first = [key(one) for one in plans[:13]]
+    each = [key(TOGETHER), key(APART), key(MIXED), key(FOUND)]
+    assert first == [name for name in each for _ in range(3)] + [key(FOUND)]
+    assert pilot.predicted["step"] == 0.7
+    assert "1.43x" in pilot.notes[0]
+
+
+def test_what_is_measured_counts_more_than_what_was_predicted() -> None:
+    pilot = new(predicted={**TIMES, key(FOUND): 0.85, key(MIXED): 0.8})
+    plans = run(pilot, lambda one, step: {**TIMES, key(FOUND): 1.4}[key(one)])
+    assert key(plans[-1]) == key(MIXED)
+
+
+def test_plans_are_compared_by_the_work_that_their_steps_had() -> None:
+    pilot = Pilot(TOGETHER, [APART, MIXED], planner(TIMES), steps_each=2, replan=False)
+    plans = run(pilot, lambda one, step: TIMES[key(one)], work=lambda step: 100.0 + 30 * step)
+    assert key(plans[-1]) == key(FOUND)
+    measured = {round(one.seconds / 1.3 * 2, 6) for one in pilot.profile.measurements}
+    assert measured <= set(TIMES.values())  # as with the work of the first step that counted, 1.3
+
+
+def test_the_first_step_with_a_plan_does_not_count() -> None:
+    pilot = new()
+    seconds: dict[tuple[tuple[int, ...], ...], int] = {}
+
+    def world(one: Plan, step: int) -> float:
+        seconds[key(one)] = seconds.get(key(one), 0) + 1
+        return 50.0 if seconds[key(one)] == 1 else TIMES[key(one)]
+
+    assert key(run(pilot, world)[-1]) == key(FOUND)
+
+
+def test_a_short_run_stays_where_it_is() -> None:
+    pilot = new()
+    plans = run(pilot, lambda one, step: TIMES[key(one)], steps=40)
+    assert {key(one) for one in plans} == {key(TOGETHER)}
+
+
+def test_growing_responses_lead_to_one_switch() -> None:
+    """Rollout gains little from a second device, the actor twice. While rollout takes 0.2 s it pays to share
+    (0.2 + 0.8 s against 1.6 s); once it takes ten times that, they are faster apart (2.2 s against 2.8 s)."""
+
+    def taken(one: Plan, step: int) -> dict[str, float]:
+        longer = 1.0 if step < 60 else 10.0
+        alone = one.assignments["rollout"].devices == (0,)
+        return {"rollout": (0.22 if alone else 0.2) * longer, "actor": 1.6 if alone else 0.8}
+
+    def step_s(rollout: float, actor: float, one: Plan) -> float:
+        return max(rollout, actor) if key(one) == key(APART) else rollout + actor
+
+    def ranked(profile: Profile) -> list[Plan]:
+        found = []
+        for one, devices in ((TOGETHER, 2), (APART, 1)):
+            busy = {name: profile.curve(name, "cpu").seconds(8, devices) for name in ("rollout", "actor")}
+            found.append((step_s(busy["rollout"], busy["actor"], one), busy, one))
+        found.sort(key=lambda entry: entry[0])
+        return [Plan(one.assignments, prediction=Prediction(time_s, busy)) for time_s, busy, one in found]
+
+    pilot = Pilot(TOGETHER, [APART], ranked, steps_each=2)
+    plans = [pilot.plan]
+    for step in range(STEPS):
+        busy = taken(pilot.plan, step)
+        devices = len(pilot.plan.assignments["actor"].devices)
+        measured = tuple(Measurement(name, devices, 8, time_s) for name, time_s in busy.items())
+        took = step_s(busy["rollout"], busy["actor"], pilot.plan)
+        pilot.after(Observed(took, 100.0, measured), STEPS - step)
+        plans.append(pilot.plan)
+    moves = [step for step in range(1, len(plans)) if key(plans[step]) != key(plans[step - 1])]
+    assert moves[:2] == [3, 6]  # to the plan on trial, and back
+    assert len(moves) == 3
+    assert 60 < moves[-1] < 90
+    assert key(plans[-1]) == key(APART)
+
+
+def test_noise_of_ten_percent_moves_nobody() -> None:
+    noise = np.random.default_rng(0)
+    pilot = new()
+    plans = run(pilot, lambda one, step: TIMES[key(one)] * float(noise.uniform(0.9, 1.1)), steps=1000)
+    assert {key(one) for one in plans[20:]} == {key(FOUND)}
