@@ -55,11 +55,12 @@ def make(config: GymnasiumConfig, spec: EnvSpec) -> Env:
             load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
         )
         _check_arguments(config, creator)
+        drawn = {"render_mode": "rgb_array"} if _renders(creator) else {}
         env: Env = gymnasium.make(
             config.id,
             max_episode_steps=config.max_episode_steps or None,
             disable_env_checker=True,
-            render_mode="rgb_array" if _renders(creator) else None,
+            **drawn,
             **config.kwargs,
         )
     except ConfigError:
