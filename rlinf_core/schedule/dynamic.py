@@ -10,7 +10,7 @@ import numpy as np
 
 from rlinf_core.schedule.algebra import Times
 from rlinf_core.schedule.cost import GRAIN
-from rlinf_core.schedule.frontier import Floats, Frontier, Ints, Mask, joined
+from rlinf_core.schedule.frontier import APART, SHARED, Floats, Frontier, Ints, Mask, joined
 from rlinf_core.schedule.options import Priced
 from rlinf_core.schedule.tree import Cut, Kind, Rules, Split, Tree
 
@@ -82,7 +82,7 @@ class Dynamic:
             np.array(rows, dtype=np.float64).reshape(len(found), 4),
             use,
             np.array([(one.kept, one.loaded) for one in found], dtype=np.int64).reshape(len(found), 2),
-            np.zeros(len(found), dtype=np.int64),
+            np.array([APART if len(one.option.seats) > 1 else 0 for one in found], dtype=np.int64),
             np.array([(-1, place, 0) for place in range(len(found))], dtype=np.int64).reshape(-1, 3),
         )
         fits = (frontier.use <= self.room).all(axis=1) & (frontier.memory.sum(axis=1) <= GRAIN)
@@ -122,7 +122,11 @@ class Dynamic:
         left, right, use = left[sure], right[sure], use[sure]
         columns = np.column_stack([column[sure] for column in times])
         kept, loaded = self._memory(step, one, two, left, right)
-        style = one.style[left] | two.style[right] | (1 if step.kind == "time" else 2)
+        style = one.style[left] | two.style[right]
+        if step.kind == "space":
+            style |= APART
+        else:
+            style |= SHARED | np.where((one.use[left] == two.use[right]).all(axis=1), 0, APART)
         made = np.column_stack([np.full(len(left), number), left, right])
         fits = kept + loaded <= GRAIN
         found = Frontier(columns, use, np.column_stack([kept, loaded]), style, made)

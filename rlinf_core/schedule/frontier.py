@@ -14,6 +14,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+SHARED, APART = 1, 2  # styles: some parts share devices; some do not have the same ones
 BLOCK = 256  # rows that are compared with all others at once
 
 
@@ -21,8 +22,7 @@ BLOCK = 256  # rows that are compared with all others at once
 class Frontier:
     """Rows of ways: four times, devices by type, memory kept and loaded, and how each was made.
 
-    `style` tells ways apart that must not beat each other: bit 0 = shares devices, bit 1 = has parts apart.
-    `made` is (cut number or -1, first's row or option number, second's row).
+    `style` tells ways apart that must not beat each other when one of a certain mode is wanted. `made` is (cut number or -1, first's row or option number, second's row).
     """
 
     times: Floats  # [n, 4]

@@ -11,13 +11,15 @@ import numpy as np
 from rlinf_core.schedule.blocks import Blocks
 from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.dynamic import Dynamic, chunk_sizes
+from rlinf_core.schedule.frontier import APART, SHARED
 from rlinf_core.schedule.options import DENSE, Options, Priced
 from rlinf_core.schedule.tree import Kind, Rules, Tree, leaves
 
 COARSE = 1.5  # between the numbers of devices that are tried first
 NEAR = 1.25  # around the best ones, where all are tried next
 BOTH: tuple[Kind, ...] = ("time", "space")
-MIXED = 3  # the style of trees that share devices and have parts apart
+MIXED = SHARED | APART
+MOST = 4  # trees that are kept of one chunk size
 
 
 @dataclass(frozen=True)
@@ -40,33 +42,31 @@ class Optimum:
         self._priced: dict[tuple[int, int], list[Priced]] = {}
 
     def best(self, kinds: Collection[Kind] = BOTH, mixed: bool = False) -> list[Found]:
-        """The fastest tree of each chunk size that could be the fastest of all, fastest first.
+        """The fastest tree of all and some more, fastest first.
 
-        With `mixed`, of those trees only that both share devices and have parts apart.
+        With `mixed`, of those trees only whose parts share some devices, but not all have the same.
         """
-        found: dict[int, Found] = {}
-        limit = math.inf
+        found: list[Found] = []
         for near in (False, True):
+            best = min(found, key=_time, default=None) if near else None
             for chunk in self._order(found):
-                tried = self._solve(chunk, kinds, mixed, limit, self._few(chunk, found if near else {}))
-                limit = self._note(found, tried, limit)
+                options = self._few(chunk, best)
+                found += self._solve(chunk, kinds, mixed, _limit(found), options)
         for chunk in self._order(found):
-            tried = self._solve(chunk, kinds, mixed, limit, self._all(chunk))
-            limit = self._note(found, tried, limit)
-        return sorted(found.values(), key=lambda one: one.seconds)
+            found += self._solve(chunk, kinds, mixed, _limit(found), self._all(chunk))
+        return sorted(found, key=_time)
 
     def collocated(self) -> Found | None:
         """The fastest tree whose parts all run one after the other on the same devices."""
         groups = self._alike()
         least = {key: sum(min(map(_seconds, part)) for part in parts) for key, parts in groups.items()}
-        best: Found | None = None
+        found: list[Found] = []
         for key in sorted(groups, key=lambda one: least[one]):
-            limit = math.inf if best is None else best.seconds
-            if least[key] >= limit:
+            if least[key] >= _limit(found):
                 break
             options = dict(enumerate(groups[key]))
-            best = self._solve(0, ("time",), False, limit, options) or best
-        return best
+            found += self._solve(0, ("time",), False, _limit(found), options)
+        return min(found, key=_time, default=None)
 
     def _alike(self) -> dict[tuple[str, int], list[list[Priced]]]:
         """By type and number of devices, the options of every block, where all blocks have some."""
@@ -80,15 +80,9 @@ class Optimum:
                     found[kind, count] = parts
         return found
 
-    def _order(self, found: dict[int, Found]) -> list[int]:
-        return sorted(self.chunks, key=lambda chunk: found[chunk].seconds if chunk in found else math.inf)
-
-    def _note(self, found: dict[int, Found], tried: Found | None, limit: float) -> float:
-        if tried is None:
-            return limit
-        if tried.chunk not in found or tried.seconds < found[tried.chunk].seconds:
-            found[tried.chunk] = tried
-        return min(limit, tried.seconds)
+    def _order(self, found: list[Found]) -> list[int]:
+        least = {one.chunk: one.seconds for one in sorted(found, key=_time, reverse=True)}
+        return sorted(self.chunks, key=lambda chunk: least.get(chunk, math.inf))
 
     def _solve(
         self,
@@ -97,14 +91,14 @@ class Optimum:
         mixed: bool,
         limit: float,
         options: dict[int, list[Priced]],
-    ) -> Found | None:
+    ) -> list[Found]:
         dynamic = Dynamic(Rules(self.blocks, self.cost, chunk), options, kinds, limit, mixed)
         whole = dynamic.solve()
         rows = np.flatnonzero(whole.style == MIXED) if mixed else np.arange(len(whole))
-        if not len(rows):
-            return None
-        row = rows[whole.times[rows, 2].argmin()]
-        return Found(dynamic.tree(self.blocks.all, int(row)), chunk, float(whole.times[row, 2]))
+        rows = rows[np.argsort(whole.times[rows, 2], kind="stable")][:MOST]
+        return [
+            Found(dynamic.tree(self.blocks.all, int(row)), chunk, float(whole.times[row, 2])) for row in rows
+        ]
 
     def _all(self, chunk: int) -> dict[int, list[Priced]]:
         return {number: self._of(number, chunk) for number in range(len(self.blocks.blocks))}
@@ -121,9 +115,8 @@ class Optimum:
             self._priced[key] = list(self.options.of(number, chunk))
         return self._priced[key]
 
-    def _few(self, chunk: int, found: dict[int, Found]) -> dict[int, list[Priced]]:
-        """Options with few numbers of devices, and those near what was found."""
-        best = min(found.values(), key=lambda one: one.seconds) if found else None
+    def _few(self, chunk: int, best: Found | None) -> dict[int, list[Priced]]:
+        """Options with few numbers of devices, and those near the best that was found."""
         chosen = {leaf.option.block: leaf.option for leaf in leaves(best.tree)} if best else {}
         few: dict[int, list[Priced]] = {}
         for number in range(len(self.blocks.blocks)):
@@ -140,6 +133,14 @@ class Optimum:
                 if all(_coarse(seat.devices) or seat.devices in near for seat in priced.option.seats)
             ]
         return few
+
+
+def _time(found: Found) -> float:
+    return found.seconds
+
+
+def _limit(found: list[Found]) -> float:
+    return min((one.seconds for one in found), default=math.inf)
 
 
 def _seconds(priced: Priced) -> float:

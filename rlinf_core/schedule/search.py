@@ -106,7 +106,11 @@ def _ranked(found: list[Found], optimum: Optimum, mode: Mode | None) -> list[Can
             if key in plans or fullest(plan, graph, cost)[1] > 1.0 or mode not in (None, plan.mode):
                 continue
             plans[key] = Candidate(*predicted(plan, graph, cost))
-    return sorted(plans.values(), key=_rank)
+    placed: dict[str, Candidate] = {}  # of plans that differ in chunks or stages alone, the fastest
+    for candidate in sorted(plans.values(), key=_rank):
+        seats = {name: (part.devices, part.model_parallel) for name, part in candidate.plan.assignments.items()}
+        placed.setdefault(repr(seats), candidate)
+    return list(placed.values())
 
 
 def _rank(candidate: Candidate) -> tuple[float, int]:
