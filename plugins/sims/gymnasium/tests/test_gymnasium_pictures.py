@@ -43,6 +43,7 @@ def test_pictures_stay_right_when_another_simulator_closes_or_is_collected(drawi
     for _ in range(2):
         other = simulator("Ant-v5")
         assert other.reset([5, 6]).images["main"].std() > 10
+        np.testing.assert_array_equal(kept.render(), expected)  # from here on its context is the current one
         other.close()
         np.testing.assert_array_equal(kept.render(), expected)
     kept.offload()
