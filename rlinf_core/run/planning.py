@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,13 @@ from rlinf_core.run.candidates import PROFILE
 from rlinf_core.run.compose import ranks_and_threads
 from rlinf_core.run.graph import make_graph
 from rlinf_core.run.placement import resolve_placement
+from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.defaults import default_plan
 from rlinf_core.schedule.plan import Mode, Plan
 from rlinf_core.schedule.plan_yaml import plan_from_yaml
 from rlinf_core.schedule.profile import Profile, check_fingerprint, fingerprint
 from rlinf_core.schedule.profile_yaml import read_profile
+from rlinf_core.schedule.search import predicted, search
 
 if TYPE_CHECKING:
     from rlinf_core.cluster.cluster import Cluster
@@ -48,11 +50,13 @@ class Planning:
     trials: tuple[Plan, ...] = ()
     profile: Profile | None = None
 
-    def planner(self) -> Callable[[Profile], Sequence[Plan]]:
-        """Plans for a profile, best first."""
-        from rlinf_core.schedule.search import search
+    def ranked(self, profile: Profile) -> Sequence[Plan]:
+        """Plans for what was measured, best first."""
+        return search(self.graph, profile, self.cluster, top=RANKED).plans
 
-        return lambda profile: search(self.graph, profile, self.cluster, top=RANKED).plans
+    def judged(self, profile: Profile, plan: Plan) -> Plan:
+        """The plan with what is expected of it."""
+        return predicted(plan, self.graph, CostModel(self.graph, profile, self.cluster))[0]
 
 
 def prepare(config: RunConfig) -> Planning:
@@ -69,8 +73,6 @@ def prepare(config: RunConfig) -> Planning:
         return Planning(graph, cluster, placed, profile=profile)
     mode: Mode | None = None if config.mode == "auto" else config.mode
     if profile is not None:
-        from rlinf_core.schedule.search import search
-
         best = search(graph, profile, cluster, mode=mode, top=1).plans[0]
         return Planning(graph, cluster, best, profile=profile)
     first = default_plan(graph, ranks, mode or "collocated")

@@ -48,7 +48,7 @@ class Steering:
             self._pilot = Pilot(
                 graph.plan,
                 planning.trials,
-                planning.planner(),
+                planning,
                 steps_each=config.schedule.profile_steps,
                 replan=config.schedule.replan,
                 profile=planning.profile or Profile(fingerprint=run_fingerprint(config)),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Protocol
 
 from rlinf_core.schedule.drift import Drift
 from rlinf_core.schedule.plan import Plan
@@ -15,7 +16,15 @@ MOST_TRIED = 3  # plans of the planner's that are tried
 COST_SHARE = 0.2  # of the steps that are left, at most, go into measuring
 RECENT = 8  # settled steps from which a new profile is made
 
-Planner = Callable[[Profile], Sequence[Plan]]  # best first, each with its prediction
+
+class Planner(Protocol):
+    """What a pilot asks."""
+
+    def ranked(self, profile: Profile) -> Sequence[Plan]:
+        """Plans with their predictions, best first."""
+
+    def judged(self, profile: Profile, plan: Plan) -> Plan:
+        """The plan with its prediction."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +133,7 @@ class Pilot:
 
     def _worth_trying(self) -> list[Plan]:
         """What the planner finds about as fast as the fastest, and was not tried yet."""
-        found = self._planner(self.profile)
+        found = self._planner.ranked(self.profile)
         if not found:
             return []
         best = _step_s(found[0])
@@ -148,18 +157,11 @@ class Pilot:
             f"{best.plan.mode} is the fastest of {len(self._trials)} plans tried"
             f" ({first / median(best.rates):.2f}x the speed of {self._trials[0].plan.mode})"
         )
-        chosen = self._predicted_again(best.plan)
+        chosen = self._planner.judged(self.profile, best.plan)
         if same(chosen, self.plan):
             self.plan = chosen
             return None
         return self._go(chosen)
-
-    def _predicted_again(self, plan: Plan) -> Plan:
-        """The plan with what the profile now says of it."""
-        for found in self._planner(self.profile):
-            if same(found, plan):
-                return found
-        return plan
 
     def _watch(self, observed: Observed, steps_left: int) -> Plan | None:
         if not self._replan or self.plan.prediction is None:
@@ -171,8 +173,8 @@ class Pilot:
         self._scale = median(step.work for step in self._recent)
         fresh = [one for step in self._recent for one in self._scaled(step)]
         self.profile = self._drift.renewed(self.profile, fresh)
-        found = self._planner(self.profile)
-        present = next((plan for plan in found if same(plan, self.plan)), self.plan)
+        found = self._planner.ranked(self.profile)
+        present = self._planner.judged(self.profile, self.plan)
         if not self._drift.adopts(present, found[0], steps_left, observed.switch_s):
             self.plan = present
             return None

@@ -50,18 +50,27 @@ def key(one: Plan) -> tuple[tuple[int, ...], ...]:
     return tuple(part.devices for part in one.assignments.values())
 
 
-def planner(times: dict[tuple[tuple[int, ...], ...], float]) -> Callable[[Profile], Sequence[Plan]]:
-    """Predicts a known time for each plan."""
-    plans = {key(one): one for one in (TOGETHER, APART, MIXED, FOUND)}
-    ranked = sorted(times.items(), key=lambda item: item[1])
-    return lambda profile: [expecting(plans[name], time_s) for name, time_s in ranked]
+class Fixed:
+    """A planner that knows each plan's time, whatever the profile says."""
+
+    def __init__(self, times: dict[tuple[tuple[int, ...], ...], float]) -> None:
+        self.times = times
+
+    def ranked(self, profile: Profile) -> Sequence[Plan]:
+        return [self.judged(profile, one) for one in sorted((TOGETHER, APART, MIXED, FOUND), key=self._time)]
+
+    def judged(self, profile: Profile, plan: Plan) -> Plan:
+        return expecting(plan, self._time(plan))
+
+    def _time(self, one: Plan) -> float:
+        return self.times[key(one)]
 
 
 TIMES = {key(TOGETHER): 1.0, key(APART): 1.6, key(MIXED): 0.9, key(FOUND): 0.7}
 
 
 def new(steps_each: int = 2, predicted: dict[tuple[tuple[int, ...], ...], float] | None = None) -> Pilot:
-    return Pilot(TOGETHER, [APART, MIXED], planner(predicted or TIMES), steps_each=steps_each)
+    return Pilot(TOGETHER, [APART, MIXED], Fixed(predicted or TIMES), steps_each=steps_each)
 
 
 def test_the_fastest_plan_is_kept_also_one_that_only_the_planner_thought_of() -> None:
@@ -83,7 +92,7 @@ def test_what_is_measured_counts_more_than_what_was_predicted() -> None:
 
 
 def test_plans_are_compared_by_the_work_that_their_steps_had() -> None:
-    pilot = Pilot(TOGETHER, [APART, MIXED], planner(TIMES), steps_each=2, replan=False)
+    pilot = Pilot(TOGETHER, [APART, MIXED], Fixed(TIMES), steps_each=2, replan=False)
     plans = run(pilot, lambda one, step: TIMES[key(one)], work=lambda step: 100.0 + 30 * step)
     assert key(plans[-1]) == key(FOUND)
     measured = {round(one.seconds / 1.3 * 2, 6) for one in pilot.profile.measurements}
@@ -119,15 +128,18 @@ def test_growing_responses_lead_to_one_switch() -> None:
     def step_s(rollout: float, actor: float, one: Plan) -> float:
         return max(rollout, actor) if key(one) == key(APART) else rollout + actor
 
-    def ranked(profile: Profile) -> list[Plan]:
-        found = []
-        for one, devices in ((TOGETHER, 2), (APART, 1)):
-            busy = {name: profile.curve(name, "cpu").seconds(8, devices) for name in ("rollout", "actor")}
-            found.append((step_s(busy["rollout"], busy["actor"], one), busy, one))
-        found.sort(key=lambda entry: entry[0])
-        return [Plan(one.assignments, prediction=Prediction(time_s, busy)) for time_s, busy, one in found]
+    class Curves:
+        def ranked(self, profile: Profile) -> Sequence[Plan]:
+            plans = [self.judged(profile, one) for one in (TOGETHER, APART)]
+            return sorted(plans, key=lambda one: one.prediction.step_s if one.prediction else 0.0)
 
-    pilot = Pilot(TOGETHER, [APART], ranked, steps_each=2)
+        def judged(self, profile: Profile, plan: Plan) -> Plan:
+            devices = len(plan.assignments["actor"].devices)
+            busy = {name: profile.curve(name, "cpu").seconds(8, devices) for name in ("rollout", "actor")}
+            time_s = step_s(busy["rollout"], busy["actor"], plan)
+            return Plan(plan.assignments, prediction=Prediction(time_s, busy))
+
+    pilot = Pilot(TOGETHER, [APART], Curves(), steps_each=2)
     plans = [pilot.plan]
     for step in range(STEPS):
         busy = taken(pilot.plan, step)
