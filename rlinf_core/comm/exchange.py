@@ -136,9 +136,13 @@ class Exchange(Generic[Item]):
 
     def abandon(self, error: BaseException | None = None) -> list[Offer[Item]]:
         """Close, and drop and return what is inside; without effect when closed and empty."""
-        dropped = [offer for lane in self._lanes.values() for offer in _inside(lane)]
-        if self.closed and not dropped:
+        if self.closed and not any(True for lane in self._lanes.values() for _ in _inside(lane)):
             return []
+        return self.fail(error)
+
+    def fail(self, error: BaseException | None) -> list[Offer[Item]]:
+        """As `abandon`, and also who asks a channel that has ended gets the error from now on."""
+        dropped = [offer for lane in self._lanes.values() for offer in _inside(lane)]
         for lane in self._lanes.values():
             for offer in lane.pending:
                 offer.settle(False)

@@ -34,7 +34,7 @@ class Say(IntEnum):
     FORGET = 11  # both ways: these segments will not be used again [numbers]
     WELCOME = 12  # to the channel [ChannelSettings]
     REFUSED = 13  # to the channel, instead [error]
-    ITEM = 14  # to the channel [ticket, asked for?, id, Content]
+    ITEM = 14  # to the channel [ticket, asked for?, id, (key, consumer), Content]
     NOTHING = 15  # to the channel: no item for a request [ticket, error]
     ANSWERS = 16  # to the channel: about its items [list of (ticket, taken in?, error)]
     OVER = 17  # to the channel: nothing is taken in any more [error that it failed with, or None]

@@ -1,0 +1,275 @@
+"""The hub: a thread of the driver through which workers in other processes reach their channels.
+
+It passes items on and never looks into them; large ones stay in shared memory, and only descriptors pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import secrets
+import selectors
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlinf_core.comm.connection import Connection
+from rlinf_core.comm.frames import Frame, Say
+from rlinf_core.comm.hub_channel import ChannelSettings, HubChannel
+from rlinf_core.comm.member import Member, Post
+from rlinf_core.comm.ports import HUBS_HERE, DirectPort
+from rlinf_core.comm.remote import ChannelHandle
+from rlinf_core.errors import ConfigError, RlinfError, suggest
+
+_BACKLOG = 128
+
+
+class ChannelHub:
+    """Makes channels that workers of any process of this machine connect to.
+
+    ```python
+    hub = ChannelHub()
+    actions = hub.create("actions", capacity_bytes=64 * 2**20)  # a handle, to be given to workers
+    with actions.connect("driver") as channel:
+        channel.put(array, key=(0, 1))
+    ```
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.lock = threading.Lock()
+        self._token = secrets.token_hex(16)
+        self._folder, self._listener = _listen()
+        self.address: str = _address_of(self._listener)
+        self._channels: dict[str, HubChannel] = {}
+        self._seats: dict[Connection | DirectPort, tuple[HubChannel, Member]] = {}
+        self._connections: set[Connection] = set()
+        self._stuck: set[Connection] = set()
+        self._changed: set[HubChannel] = set()
+        self._numbers = itertools.count(1)
+        self._closed = False
+        self._selector = selectors.DefaultSelector()
+        self._wake_here, self._wake_there = socket.socketpair()
+        self._selector.register(self._listener, selectors.EVENT_READ, "listener")
+        self._selector.register(self._wake_here, selectors.EVENT_READ, "wake")
+        self._thread = threading.Thread(target=self._run, name="channel-hub", daemon=True)
+        self._thread.start()
+        HUBS_HERE[self.address] = self
+
+    def create(
+        self,
+        name: str,
+        capacity_bytes: float = 256 * 2**20,
+        *,
+        capacity: float = float("inf"),
+        ordered: bool = False,
+        consumers: int = 0,
+        producers: int = 1,
+        redeliver: bool = False,
+    ) -> ChannelHandle:
+        """A new channel. `capacity_bytes` bounds what is inside per key, `capacity` its weight.
+
+        The others are as for `Channel`. `redeliver`: what a consumer that died had taken and not done
+        with (it is done with an item when it asks for the next one) goes to the others, perhaps a second
+        time; without it the death of a consumer ends the channel.
+        """
+        settings = ChannelSettings(name, capacity_bytes, capacity, ordered, consumers, producers, redeliver)
+        with self.lock:
+            if name in self._channels:
+                raise ConfigError(
+                    f"there is a channel {name!r} already: drop it first or choose another name"
+                )
+            self._channels[name] = HubChannel(settings, self._numbers)
+        return ChannelHandle(self.address, self._token, name)
+
+    def drop(self, name: str) -> None:
+        """Forget a channel; whoever still uses it finds it closed and empty."""
+        with self.turn():
+            channel = self._channels.pop(name)
+            channel.end()
+            self._changed.add(channel)
+
+    def loads(self, name: str) -> dict[Any, float]:
+        """The total weight that each consumer of a channel was given so far."""
+        with self.lock:
+            return dict(self._channels[name].exchange.loads)
+
+    def close(self) -> None:
+        """End all channels and the thread."""
+        with self.turn():
+            if self._closed:
+                return
+            self._closed = True
+            for channel in self._channels.values():
+                channel.end()
+            self._changed.update(self._channels.values())
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(5.0)
+
+    def __enter__(self) -> ChannelHub:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold the lock, and send afterwards what is to be sent."""
+        with self.lock:
+            yield
+            changed, self._changed = self._changed, set()
+            for channel in changed:
+                channel.flush()
+            stuck = {each for each in self._connections if each.unsent and not each.flush()}
+            news = stuck - self._stuck
+            self._stuck = stuck
+        if news:
+            self._wake()
+
+    def attach(self, channel: str, worker: str) -> DirectPort:
+        """A direct connection for a worker of this process."""
+        port = DirectPort(self)
+        with self.turn():
+            self._seat(port, channel, worker, self.pid, port.post)
+        return port
+
+    def hear(self, speaker: Connection | DirectPort, frame: Frame) -> None:
+        """Take in a frame; the lock is held."""
+        seat = self._seats.get(speaker)
+        if seat is None:
+            return
+        channel, member = seat
+        self._changed.add(channel)
+        try:
+            channel.handle(member, frame)
+        except Exception as error:  # the border of a channel: all its members are told
+            channel.fail(RlinfError(f"channel {channel.settings.name!r} cannot go on: {error!r}"))
+        if member.left:
+            if isinstance(speaker, Connection):
+                speaker.mute()
+            elif not +member.holding:
+                self.lost(speaker)
+
+    def lost(self, speaker: Connection | DirectPort) -> None:
+        """A connection is closed; the lock is held."""
+        seat = self._seats.pop(speaker, None)
+        if seat is not None:
+            self._changed.add(seat[0])
+            seat[0].gone(seat[1])
+
+    def _seat(self, speaker: Connection | DirectPort, name: str, worker: str, pid: int, post: Post) -> None:
+        channel = self._channels.get(name)
+        if channel is None:
+            there = ", ".join(self._channels) or "none"
+            error = RlinfError(f"no channel {name!r}; there are: {there}.{suggest(name, self._channels)}")
+            post(Say.REFUSED, (error,), (), ())
+            return
+        member = Member(worker, pid, post, channel.settings.redeliver)
+        self._seats[speaker] = (channel, member)
+        channel.join(member)
+
+    def _run(self) -> None:
+        while not self._closed:
+            events = self._selector.select()
+            with self.turn():
+                for key, mask in events:
+                    if key.data == "listener":
+                        self._accept()
+                    elif key.data == "wake":
+                        self._wake_here.recv(4096)
+                    elif mask & selectors.EVENT_READ:
+                        self._listen_to(key.data)
+            for connection in self._connections:
+                self._watch(connection)
+        self._end()
+
+    def _accept(self) -> None:
+        sock, _ = self._listener.accept()
+        pid, user = _peer(sock)
+        if user not in (None, os.getuid()):
+            sock.close()
+            return
+        connection = Connection(sock, pid)
+        self._connections.add(connection)
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _listen_to(self, connection: Connection) -> None:
+        frames = connection.reader.read()
+        if frames is None:
+            self._hang_up(connection)
+            return
+        for frame in frames:
+            if frame.say == Say.HELLO:
+                token, name, worker = frame.fields
+                if token != self._token:
+                    self._hang_up(connection)
+                    return
+                self._seat(connection, name, worker, connection.pid, connection.post)
+            else:
+                self.hear(connection, frame)
+
+    def _hang_up(self, connection: Connection) -> None:
+        self._selector.unregister(connection.socket)
+        connection.close()
+        self._connections.discard(connection)
+        self.lost(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        """Wake up when a connection that was full takes something again."""
+        stuck = connection in self._stuck
+        if stuck != connection.watched:
+            connection.watched = stuck
+            mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if stuck else 0)
+            self._selector.modify(connection.socket, mask, connection)
+
+    def _wake(self) -> None:
+        if threading.current_thread() is not self._thread:
+            self._wake_there.send(b"w")
+
+    def _end(self) -> None:
+        with self.lock:
+            for connection in list(self._connections):
+                self._hang_up(connection)
+            for port in [each for each in self._seats if isinstance(each, DirectPort)]:
+                self.lost(port)
+                port.hang_up()
+        self._selector.close()
+        for sock in (self._listener, self._wake_here, self._wake_there):
+            sock.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _listen() -> tuple[Path | None, socket.socket]:
+    """A listening socket without a name in the file system, or else with one in a folder of its own."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    folder = None
+    if sys.platform == "linux":
+        listener.bind(f"\0rlinf-{os.getpid()}-{secrets.token_hex(8)}")
+    else:
+        folder = Path(tempfile.mkdtemp(prefix="rlinf-"))
+        listener.bind(str(folder / "hub"))
+    listener.listen(_BACKLOG)
+    return folder, listener
+
+
+def _address_of(listener: socket.socket) -> str:
+    address = listener.getsockname()
+    return address.decode() if isinstance(address, bytes) else str(address)
+
+
+def _peer(sock: socket.socket) -> tuple[int, int | None]:
+    """Process and user at the other end, where the system tells."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0, None
+    size = struct.calcsize("3i")
+    pid, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return pid, user
