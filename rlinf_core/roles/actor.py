@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -15,13 +15,13 @@ from rlinf_core.api import OptimizerConfig, TrainerContext
 from rlinf_core.errors import CheckpointError
 from rlinf_core.roles.setup import Spaces, build_algorithm, build_backend, build_model
 from rlinf_core.roles.update import StepUpdate, TrainReport, Updater, draw_seed
-from rlinf_core.roles.weights import Receiver
 from rlinf_core.types import Experience
-from rlinf_core.worker import Worker, WorkerContext, stage
+from rlinf_core.worker import Worker, WorkerContext, on_host, stage
 
 if TYPE_CHECKING:
     from rlinf_core.api import WeightBucket
     from rlinf_core.config.schema import RunConfig
+    from rlinf_core.roles.weights import Receiver
 
 
 class ActorWorker(Worker):
@@ -99,9 +99,9 @@ class ActorWorker(Worker):
 
         buckets = pass_on(self.trainer.weights(trainable_only=trainable_only))
         name = local.get(self.context.rank)
-        peer = self.context.peers[name] if name is not None else None
-        if isinstance(peer, Receiver):
-            peer.load_weights(buckets)
+        if name is not None:
+            with self.beside(name):
+                cast("Receiver", self.context.peers[name]).load_weights(buckets)
         else:
             for _ in buckets:
                 if kept:
@@ -110,6 +110,7 @@ class ActorWorker(Worker):
             yield [kept.pop(0)]
         return self.trainer.version
 
+    @on_host
     def version(self) -> int:
         """Optimizer steps taken."""
         return self.trainer.version

@@ -16,7 +16,7 @@ from rlinf_core.roles.episodes import Wave
 from rlinf_core.roles.policy import Apart, Beside, Link, PolicyWorker, Question, policy_rank
 from rlinf_core.roles.setup import Spaces, build
 from rlinf_core.types import EpisodeRequest, Trajectory
-from rlinf_core.worker import Worker, WorkerContext, stage
+from rlinf_core.worker import Worker, WorkerContext, on_host, stage
 
 if TYPE_CHECKING:
     from rlinf_core.api import Observation, Simulator
@@ -47,7 +47,9 @@ class EnvironmentWorker(Worker):
         first = context.seed + context.rank * groups
         self.groups = [_Group(build(component, size, first + i), (context.rank, i)) for i in range(groups)]
         self.link: Link | None = None
+        self._beside: tuple[str, ...] = ()  # the policy in this process
 
+    @on_host
     def spaces(self) -> Spaces:
         """What the simulator shows and takes."""
         simulator = self.groups[0].simulator
@@ -55,6 +57,7 @@ class EnvironmentWorker(Worker):
 
     def connect_beside(self, policy: str) -> None:
         """Ask the policy worker of this name, in this process."""
+        self._beside = (policy,)
         self.link = Beside(cast("PolicyWorker", self.context.peers[policy]))
 
     def connect(self, questions: ChannelHandle, answers: ChannelHandle, policies: int) -> None:
@@ -74,21 +77,32 @@ class EnvironmentWorker(Worker):
         requests = _Requests(chunks)
         playing: deque[_Group] = deque()
         try:
-            for group in self.groups:
-                if group.start(requests, link, greedy):
-                    playing.append(group)
-            while playing:
-                group = playing.popleft()
-                finished = group.advance(link, greedy, report)
-                if finished:
-                    yield finished
-                if group.wave is not None or group.start(requests, link, greedy):
-                    playing.append(group)
+            with self.beside(*self._beside):
+                for group in self.groups:
+                    if group.start(requests, link, greedy):
+                        playing.append(group)
+                while playing:
+                    group = playing.popleft()
+                    finished = group.advance(link, greedy, report)
+                    if finished:
+                        yield finished
+                    if group.wave is not None or group.start(requests, link, greedy):
+                        playing.append(group)
         finally:
             for group in self.groups:
                 link.goodbye(group.asker)
         report.seconds = time.perf_counter() - began
         return report
+
+    def onload(self) -> None:
+        """Bring simulators that can leave the device back."""
+        for group in self.groups:
+            group.simulator.onload()
+
+    def offload(self) -> None:
+        """Let simulators leave the device, where they can; their episodes go on afterwards."""
+        for group in self.groups:
+            group.simulator.offload()
 
     def close(self) -> None:
         """End the simulators."""

@@ -14,7 +14,7 @@ from rlinf_core.comm.spans import span
 from rlinf_core.errors import ModelError
 from rlinf_core.roles.setup import Spaces, build_model
 from rlinf_core.roles.weights import Receiver
-from rlinf_core.worker import WorkerContext
+from rlinf_core.worker import WorkerContext, on_host
 
 if TYPE_CHECKING:
     from rlinf_core.api import ActionSample, WeightBucket
@@ -50,8 +50,8 @@ class PolicyWorker(Receiver):
         self.version = -1
         self._seconds = 0.0
         self._askers = 0
-        self._questions: RemoteChannel | None = None
-        self._answers: RemoteChannel | None = None
+        self._questions: RemoteChannel[Any] | None = None
+        self._answers: RemoteChannel[Any] | None = None
 
     def connect(self, questions: ChannelHandle, answers: ChannelHandle, askers: int) -> None:
         """Act for environments in other processes, of which `askers` groups ask this rank."""
@@ -108,6 +108,7 @@ class PolicyWorker(Receiver):
         self._seconds += time.perf_counter() - began
         return Answer(sample, self.version)
 
+    @on_host
     def seconds(self) -> float:
         """Spent acting since the last time this was asked."""
         spent, self._seconds = self._seconds, 0.0
@@ -159,7 +160,9 @@ class Beside:
 class Apart:
     """The policy's ranks are in other processes. A group always asks the same rank."""
 
-    def __init__(self, questions: RemoteChannel, answers: RemoteChannel, ranks: Sequence[int]) -> None:
+    def __init__(
+        self, questions: RemoteChannel[Any], answers: RemoteChannel[Any], ranks: Sequence[int]
+    ) -> None:
         self._questions = questions
         self._answers = answers
         self._ranks = ranks  # of each of this worker's groups

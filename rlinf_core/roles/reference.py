@@ -24,10 +24,12 @@ class ReferenceWorker(Worker):
     def logprobs(self, chunks: Iterator[list[Experience]]) -> Iterator[list[Experience]]:
         """Fill `reference_logprobs` of this rank's share of each chunk and yield it. Every rank gets
         every chunk."""
-        actor = cast("ActorWorker", self.context.peers[f"actor[{self.context.rank}]"])
-        for rows in chunks:
-            for part in actor.updater.shares(rows, range(len(rows))):
-                computed_BT = actor.logprobs(rows, part, reference=True).numpy()
-                for i, logprobs_T in zip(part, computed_BT, strict=True):
-                    rows[i].reference_logprobs = logprobs_T[: len(rows[i].mask)]
-                yield [rows[i] for i in part]
+        name = f"actor[{self.context.rank}]"
+        actor = cast("ActorWorker", self.context.peers[name])
+        with self.beside(name):
+            for rows in chunks:
+                for part in actor.updater.shares(rows, range(len(rows))):
+                    computed_BT = actor.logprobs(rows, part, reference=True).numpy()
+                    for i, logprobs_T in zip(part, computed_BT, strict=True):
+                        rows[i].reference_logprobs = logprobs_T[: len(rows[i].mask)]
+                    yield [rows[i] for i in part]

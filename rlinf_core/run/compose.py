@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlinf_core.api.engine import HostSpec
 from rlinf_core.cluster.devices import default_ranks, inventory
+from rlinf_core.cluster.files import cores_of
 from rlinf_core.flows.embodied import EmbodiedFlow
 from rlinf_core.flows.reasoning import ReasoningFlow
 from rlinf_core.roles.setup import build
@@ -106,7 +107,12 @@ def ranks_and_threads(config: RunConfig) -> tuple[int, int]:
 def _device_hosts(config: RunConfig) -> list[HostSpec]:
     ranks, threads = ranks_and_threads(config)
     return [
-        HostSpec(name=f"device{number}", threads=threads, log=_log(config, f"device{number}"))
+        HostSpec(
+            name=f"device{number}",
+            threads=threads,
+            cores=cores_of(inventory(), ranks, number),
+            log=_log(config, f"device{number}"),
+        )
         for number in range(ranks)
     ]
 

@@ -48,6 +48,7 @@ class Crew:
         self.groups: dict[str, WorkerGroup] = {}
         self._seats: dict[str, Any] = {}  # what each group was built from, to see whether it changes
         self._spaces: Any = None  # Any: a `Spaces`, of an embodied task
+        self._resident: dict[str, bool] = {}
         self._channels = 0
 
     def place(self, plan: Plan) -> None:
@@ -66,6 +67,11 @@ class Crew:
         if "environment" in moved:
             self._connect(plan)
         self._set_intakes(plan)
+        for name, part in plan.assignments.items():
+            before = True if name in moved else self._resident[name]  # as workers are when they are made
+            if part.resident != before:
+                self.groups[name].call("set_resident", part.resident).wait()
+            self._resident[name] = part.resident
 
     def _wanted(self, plan: Plan) -> dict[str, tuple[Any, ...]]:
         """Every group with what it is built from: its devices, and what else makes it another one."""

@@ -105,10 +105,12 @@ class WorkerGroup:
         seed: int,
         per_rank_kwargs: Sequence[Mapping[str, Any]] | None = None,
         master: str = "",
+        resident: bool = True,
     ) -> WorkerGroup:
         """Build `target` (`module:Class`) on every host, in parallel; rank = position of the host.
 
-        `master` (`host:port`) is where ranks that form a process group meet.
+        `master` (`host:port`) is where ranks that form a process group meet; ranks that are not `resident`
+        leave the device to others when it is their turn.
         """
         size = len(hosts)
         own = per_rank_kwargs if per_rank_kwargs is not None else [{}] * size
@@ -120,7 +122,7 @@ class WorkerGroup:
         names = [f"{name}[{rank}]" for rank in range(size)]
         calls = []
         for rank, host in enumerate(hosts):
-            context = WorkerContext(names[rank], rank, size, devices[rank], seed, master)
+            context = WorkerContext(names[rank], rank, size, devices[rank], seed, master, resident=resident)
             spec = WorkerSpec(names[rank], target, {**kwargs, **own[rank], "context": context})
             calls.append(host.create(spec))
         GroupCall(names, "__init__", calls).wait()
