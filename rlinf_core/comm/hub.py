@@ -107,6 +107,7 @@ class ChannelHub:
             if self._closed:
                 return
             self._closed = True
+            HUBS_HERE.pop(self.address, None)
             for channel in self._channels.values():
                 channel.end()
             self._changed.update(self._channels.values())

@@ -208,6 +208,11 @@ def open_port(address: str, token: str, channel: str, worker: str) -> Port:
     hub = HUBS_HERE.get(address)
     if hub is not None and hub.pid == os.getpid():
         return hub.attach(channel, worker)
+    return open_socket(address, token, channel, worker)
+
+
+def open_socket(address: str, token: str, channel: str, worker: str) -> SocketPort:
+    """Connect as from another process. Raises `OSError`."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.connect(address)
