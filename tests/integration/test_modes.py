@@ -157,3 +157,36 @@ def test_a_test_flow_climbs_the_same_in_every_mode() -> None:
     assert 0.5 < weight < 3.0
     for mode in ("disaggregated", "hybrid"):
         assert found[mode][0] == pytest.approx(weight, rel=1e-12), mode
+
+
+EMBODIED = (
+    "simulator=gymnasium",
+    "simulator.id=Reacher-v5",
+    "simulator.max_episode_steps=20",
+    "model=mlp_policy",
+    "algo=grpo",
+    "algo.group_size=4",
+    "train.prompts_per_step=4",
+    "train.num_envs=8",
+    "train.steps=3",
+    "trackers=[]",
+    "optimizer.lr=1e-3",
+    "optimizer.eps=1e-6",
+    "ranks=2",
+)
+
+
+@pytest.mark.slow
+def test_an_embodied_flow_learns_the_same_in_every_mode(tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium")
+    config = settings(tmp_path, *EMBODIED)
+    plans = plans_of(make_graph(config))
+    assert plans["hybrid"].stages == 2
+    assert plans["hybrid"].assignments["environment"].devices == (0,)
+    assert plans["hybrid"].assignments["rollout"].devices == (1,)
+    found = {mode: trained(config, plan) for mode, plan in plans.items()}
+    found["moved"] = trained(config, plans["hybrid"], plans["collocated"])
+    for mode in ("disaggregated", "hybrid", "moved"):
+        assert difference(found[mode], found["collocated"]) < 1e-5, mode
+    start_again = trained(replace(config, optimizer=replace(config.optimizer, lr=0.0)), plans["collocated"])
+    assert difference(found["collocated"], start_again) > 1e-3
