@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rlinf_core.api.spans import HostSpan, Span, SpanKind
@@ -85,3 +87,10 @@ def test_moving_memory_within_a_run_is_not_work() -> None:
 def test_a_device_without_spans_is_idle() -> None:
     assert step_times([], 0.0, 2.0, ["device0"]) == {"util/device0": 0.0, "bubble_ratio": 1.0}
     assert step_times([], 0.0, 2.0, []) == {}
+
+
+def test_the_example_of_the_page_holds() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tracing.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    assert "step_times" in example
+    exec(compile(example, "tracing.md", "exec"), {})
