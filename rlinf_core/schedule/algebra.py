@@ -26,7 +26,7 @@ class Times(NamedTuple):
     d: Seconds
 
 
-def leaf(early: Seconds, late: Seconds, waits: bool, share: float, switch: float) -> Times:
+def leaf(early: Seconds, late: Seconds, waits: bool, share: float, switch: Seconds) -> Times:
     """Components that work through all samples in chunks of a `share` of them: the `early` ones as they
     come, the `late` ones (if it `waits`) when all are there."""
     total = early + late + switch

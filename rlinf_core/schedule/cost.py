@@ -28,6 +28,8 @@ class CostModel:
         self.profile = profile
         self.cluster = cluster
         self.seconds = cache(self._seconds)
+        self.count = cache(cluster.count)
+        self.memory_of = cache(cluster.memory_of)
 
     def _seconds(
         self,
@@ -72,7 +74,7 @@ class CostModel:
 
     def units(self, wanted: float, device_type: str) -> int:
         """Bytes as parts of a device's memory, rounded up; more than `GRAIN` do not fit."""
-        memory = self.cluster.memory_of(device_type)
+        memory = self.memory_of(device_type)
         return 0 if math.isinf(memory) else math.ceil(wanted / memory * GRAIN - 1e-9)
 
     def switch_s(self, component: str) -> float:

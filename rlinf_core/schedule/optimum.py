@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,14 +11,14 @@ import numpy as np
 from rlinf_core.schedule.blocks import Blocks
 from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.dynamic import Dynamic, chunk_sizes
-from rlinf_core.schedule.frontier import APART, SHARED
+from rlinf_core.schedule.frontier import Ints, Mask
 from rlinf_core.schedule.options import DENSE, Options, Priced
-from rlinf_core.schedule.tree import Kind, Rules, Tree, leaves
+from rlinf_core.schedule.table import Table, table
+from rlinf_core.schedule.tree import Kind, Rules, Split, Tree, leaves
 
 COARSE = 1.5  # between the numbers of devices that are tried first
 NEAR = 1.25  # around the best ones, where all are tried next
 BOTH: tuple[Kind, ...] = ("time", "space")
-MIXED = SHARED | APART
 MOST = 4  # trees that are kept of one chunk size
 
 
@@ -39,7 +39,7 @@ class Optimum:
         self.cost = cost
         self.options = Options(blocks, cost, dense)
         self.chunks = chunk_sizes(blocks.graph.samples, blocks.quantum, bool(blocks.streams))
-        self._priced: dict[tuple[int, int], list[Priced]] = {}
+        self._tables: dict[tuple[int, int], Table] = {}
 
     def best(self, kinds: Collection[Kind] = BOTH, mixed: bool = False) -> list[Found]:
         """The fastest tree of all and some more, fastest first.
@@ -47,25 +47,26 @@ class Optimum:
         With `mixed`, of those trees only whose parts share some devices, but not all have the same.
         """
         found: list[Found] = []
+        same = self.collocated() if len(kinds) == len(BOTH) and not mixed else None
+        limit = math.inf if same is None else same.seconds
         for near in (False, True):
             best = min(found, key=_time, default=None) if near else None
             for chunk in self._order(found):
-                options = self._few(chunk, best)
-                found += self._solve(chunk, kinds, mixed, _limit(found), options)
+                rows = self._few(chunk, best)
+                found += self._solve(chunk, kinds, mixed, min(limit, _limit(found)), rows)
         for chunk in self._order(found):
-            found += self._solve(chunk, kinds, mixed, _limit(found), self._all(chunk))
+            found += self._solve(chunk, kinds, mixed, min(limit, _limit(found)))
         return sorted(found, key=_time)
 
     def collocated(self) -> Found | None:
         """The fastest tree whose parts all run one after the other on the same devices."""
         groups = self._alike()
-        least = {key: sum(min(map(_seconds, part)) for part in parts) for key, parts in groups.items()}
         found: list[Found] = []
-        for key in sorted(groups, key=lambda one: least[one]):
-            if least[key] >= _limit(found):
+        for key in sorted(groups, key=lambda one: sum(map(_least, groups[one]))):
+            if sum(map(_least, groups[key])) >= _limit(found):
                 break
-            options = dict(enumerate(groups[key]))
-            found += self._solve(0, ("time",), False, _limit(found), options)
+            tables = [table(priced, self.cost.cluster.types) for priced in groups[key]]
+            found += self._run(0, tables, ("time",), False, _limit(found), None)
         return min(found, key=_time, default=None)
 
     def _alike(self) -> dict[tuple[str, int], list[list[Priced]]]:
@@ -90,48 +91,67 @@ class Optimum:
         kinds: Collection[Kind],
         mixed: bool,
         limit: float,
-        options: dict[int, list[Priced]],
+        rows: Sequence[Mask] | None = None,
     ) -> list[Found]:
-        dynamic = Dynamic(Rules(self.blocks, self.cost, chunk), options, kinds, limit, mixed)
-        whole = dynamic.solve()
-        rows = np.flatnonzero(whole.style == MIXED) if mixed else np.arange(len(whole))
-        rows = rows[np.argsort(whole.times[rows, 2], kind="stable")][:MOST]
+        tables = [self._table(number, chunk) for number in range(len(self.blocks.blocks))]
+        return self._run(chunk, tables, kinds, mixed, limit, rows)
+
+    def _run(
+        self,
+        chunk: int,
+        tables: Sequence[Table],
+        kinds: Collection[Kind],
+        mixed: bool,
+        limit: float,
+        rows: Sequence[Mask] | None,
+    ) -> list[Found]:
+        rules = Rules(self.blocks, self.cost, chunk)
+        fronts = [
+            one.frontier(rules, number, None if rows is None else rows[number])
+            for number, one in enumerate(tables)
+        ]
+        dynamic = Dynamic(rules, fronts, kinds, limit, mixed)
+        whole = dynamic.solve(MOST)
         return [
-            Found(dynamic.tree(self.blocks.all, int(row)), chunk, float(whole.times[row, 2])) for row in rows
+            Found(self._tree(dynamic, tables, self.blocks.all, made), chunk, float(seconds))
+            for made, seconds in zip(whole.made, whole.times[:, 2], strict=True)
         ]
 
-    def _all(self, chunk: int) -> dict[int, list[Priced]]:
-        return {number: self._of(number, chunk) for number in range(len(self.blocks.blocks))}
+    def _tree(self, dynamic: Dynamic, tables: Sequence[Table], mask: int, made: Ints) -> Tree:
+        """How a row was made."""
+        step, one, two = (int(number) for number in made)
+        if step < 0:
+            return tables[mask.bit_length() - 1].priced[one]
+        cut = dynamic.steps[step]
+        first, second = (dynamic.frontiers[part].made[row] for part, row in ((cut.first, one), (cut.second, two)))
+        return Split(
+            cut.kind,
+            self._tree(dynamic, tables, cut.first, first),
+            self._tree(dynamic, tables, cut.second, second),
+        )
 
-    def _of(self, number: int, chunk: int) -> list[Priced]:
-        found = list(self._cached(number, 0))
-        if chunk and number in self.blocks.streams:
-            found += self._cached(number, chunk)
-        return found
+    def _table(self, number: int, chunk: int) -> Table:
+        if chunk and number not in self.blocks.streams:
+            chunk = 0
+        if (number, chunk) not in self._tables:
+            priced = list(self.options.of(number, 0))
+            if chunk:
+                priced += self.options.of(number, chunk)
+            self._tables[number, chunk] = table(priced, self.cost.cluster.types)
+        return self._tables[number, chunk]
 
-    def _cached(self, number: int, chunk: int) -> list[Priced]:
-        key = (number, chunk)
-        if key not in self._priced:
-            self._priced[key] = list(self.options.of(number, chunk))
-        return self._priced[key]
-
-    def _few(self, chunk: int, best: Found | None) -> dict[int, list[Priced]]:
-        """Options with few numbers of devices, and those near the best that was found."""
+    def _few(self, chunk: int, best: Found | None) -> list[Mask]:
+        """Rows with few numbers of devices, and those near the best that was found."""
         chosen = {leaf.option.block: leaf.option for leaf in leaves(best.tree)} if best else {}
-        few: dict[int, list[Priced]] = {}
+        few = []
         for number in range(len(self.blocks.blocks)):
             seats = chosen[number].seats if number in chosen else ()
-            near = {
-                count
-                for seat in seats
-                for count in self.options.counts(number, seat.device_type, seat.model_parallel)
-                if seat.devices / NEAR <= count <= seat.devices * NEAR
-            }
-            few[number] = [
-                priced
-                for priced in self._of(number, chunk)
-                if all(_coarse(seat.devices) or seat.devices in near for seat in priced.option.seats)
-            ]
+            use = self._table(number, chunk).use
+            near = _coarse(use.sum(axis=1))
+            for seat in seats:
+                place = self.cost.cluster.types.index(seat.device_type)
+                near |= (use[:, place] >= seat.devices / NEAR) & (use[:, place] <= seat.devices * NEAR)
+            few.append(near)
         return few
 
 
@@ -143,10 +163,12 @@ def _limit(found: list[Found]) -> float:
     return min((one.seconds for one in found), default=math.inf)
 
 
-def _seconds(priced: Priced) -> float:
-    return priced.early + priced.late
+def _least(priced: Sequence[Priced]) -> float:
+    return min(one.early + one.late for one in priced)
 
 
-def _coarse(count: int) -> bool:
-    """Whether a number is the first in its step of a geometric series."""
-    return count == 1 or math.floor(math.log(count, COARSE)) != math.floor(math.log(count - 1, COARSE))
+def _coarse(counts: Ints) -> Mask:
+    """Which numbers are the first in their step of a geometric series, or the largest."""
+    steps = np.floor(np.log(counts) / math.log(COARSE))
+    before = np.floor(np.log(np.maximum(counts - 1, 0.5)) / math.log(COARSE))
+    return np.asarray((steps != before) | (counts == counts.max(initial=0)))

@@ -57,8 +57,8 @@ class Priced:
 
     def times(self, waits: bool, share: float) -> algebra.Times:
         """Its four numbers."""
-        early, late = np.float64(self.early), np.float64(self.late)
-        return algebra.leaf(early, late, waits, share if self.option.chunk else 1.0, self.switch)
+        early, late, switch = (np.float64(one) for one in (self.early, self.late, self.switch))
+        return algebra.leaf(early, late, waits, share if self.option.chunk else 1.0, switch)
 
 
 class Options:
@@ -162,7 +162,7 @@ class Options:
         used: dict[str, int] = {}
         for seat in seats:
             used[seat.device_type] = used.get(seat.device_type, 0) + seat.devices
-        return any(count > self.cost.cluster.count(kind) for kind, count in used.items())
+        return any(count > self.cost.count(kind) for kind, count in used.items())
 
     def party(self, block: Block, member: Component) -> tuple[Component, ...]:
         """A member of a cycle and those that follow it."""
@@ -230,7 +230,7 @@ class Options:
 
     def most(self, member: Component, device_type: str) -> int:
         """The largest number of devices that a component can have."""
-        count = self.cost.cluster.count(device_type)
+        count = self.cost.count(device_type)
         return count if member.max_devices is None else min(count, member.max_devices)
 
     def _all_fit(self) -> bool:
@@ -244,7 +244,7 @@ class Options:
         )
 
     def _find_counts(self, block: Block, device_type: str, size: int) -> list[int]:
-        most = self.cost.cluster.count(device_type) // size
+        most = self.cost.count(device_type) // size
         if most <= self.dense:
             return [size * ranks for ranks in range(1, most + 1)]
         ranks = np.arange(1, most + 1)
@@ -253,7 +253,7 @@ class Options:
         if not self._roomy:
             for part in (*block.early, *block.late):
                 use = self.cost.memory_use(part.name)
-                memory = self.cost.cluster.memory_of(device_type)
+                memory = self.cost.memory_of(device_type)
                 held = (use.fixed_bytes + use.sharded_bytes / (ranks * size)) / memory
                 starts.update(_starts(np.ceil(held * GRAIN - 1e-9)))
         return [size * count for count in self._refined(block, device_type, size, sorted(starts))]

@@ -136,7 +136,7 @@ def fullest(plan: Plan, graph: Graph, cost: CostModel) -> tuple[float, float]:
                 kept += held if seat.resident else min(held, off)
                 more += 0.0 if seat.resident else held - min(held, off)
             loaded = max(loaded, more)
-        room = cost.cluster.memory_of(cost.kinds_of(devices)[0])
+        room = cost.memory_of(cost.kinds_of(devices)[0])
         most, share = max(most, kept + loaded), max(share, (kept + loaded) / room)
     return most, share
 

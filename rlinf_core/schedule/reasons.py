@@ -94,7 +94,7 @@ def _unfit(optimum: Optimum, number: int) -> str:
             f"{block.name} runs on a multiple of {' or '.join(map(str, sizes))} devices; there are "
             f"{cost.cluster.size} ({', '.join(kinds)})"
         )
-    room = max(cost.cluster.memory_of(kind) for kind in kinds)
+    room = max(cost.memory_of(kind) for kind in kinds)
     need = sum(cost.memory(part, most) for part in parts)
     fixed = sum(cost.memory_use(part).fixed_bytes for part in parts)
     sharded = sum(cost.memory_use(part).sharded_bytes for part in parts)

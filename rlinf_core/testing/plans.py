@@ -183,3 +183,62 @@ def _both(rules: Rules, mask: int, cut: tuple[int, int], one: _Ways, two: _Ways)
     far = np.where(nested, 0, GRAIN + 1)
     use = np.maximum(one.use[left], two.use[right])
     yield _Ways(shared, use, one.kept[left] + two.kept[right] + far, loaded)
+
+
+def large_problem(devices: int, components: int = 3, two_types: bool = False, cycle: bool = False) -> Problem:
+    """A job as one meets them on large clusters: nodes of eight devices with 80 GB each; with `cycle`, an
+    environment and a policy; rollouts or what comes from them, models that judge them, training."""
+    names = ["environment", "rollout"] if cycle else ["rollout"]
+    names += ["reference", "critic", "reward_model"][: components - len(names) - 1] + ["actor"]
+    parts = tuple(
+        Component(name, parallel_sizes=(1, 2, 4) if name == "actor" else (1,), lockstep=name == "actor")
+        for name in names
+    )
+    source = names.index("rollout")
+    edges = [Edge("rollout", name, quantum=8) for name in names[source + 1 :]]
+    edges += [Edge(name, "actor", quantum=8) for name in names[source + 1 : -1]]
+    if cycle:
+        edges.append(Edge("environment", "rollout"))
+    graph = Graph(
+        parts,
+        tuple(edges),
+        2 * devices,
+        cycles=(("environment", "rollout"),) if cycle else (),
+        syncs=(("actor", "rollout"),),
+    )
+    types = {"H100": 1.0, "A100": 2.1} if two_types else {"H100": 1.0}
+    nodes = tuple(
+        Node(8, kind, 80e9, kind) for kind in types for _ in range(devices // 8 // len(types))
+    )
+    return Problem(graph, _large_profile(names, types), Cluster(nodes, 4e11, 5e10, 1e-4))
+
+
+def _large_profile(names: list[str], types: dict[str, float]) -> Profile:
+    laws = {
+        "environment": Coefficients(1.0, 1.5, 0.05),
+        "rollout": Coefficients(6.0, 4.0, 0.4),
+        "reference": Coefficients(0.1, 0.5, 0.02, 0.1),
+        "critic": Coefficients(0.3, 1.1, 0.05, 0.4),
+        "reward_model": Coefficients(0.1, 0.8, 0.03),
+        "actor": Coefficients(0.5, 2.5, 0.1, 0.8),
+    }
+    memory = {
+        "environment": MemoryUse(10e9, 0, 1e9, 0.5, 0.5),
+        "rollout": MemoryUse(50e9, 0, 2e9, 0.8, 0.4),
+        "reference": MemoryUse(3e9, 16e9, 1e9, 0.2, 0.2),
+        "critic": MemoryUse(8e9, 120e9, 2e9, 0.7, 0.6),
+        "reward_model": MemoryUse(18e9, 0, 1e9, 0.3, 0.3),
+        "actor": MemoryUse(15e9, 140e9, 3e9, 0.9, 0.8),
+    }
+    return Profile(
+        curves=tuple(
+            WrittenCurve(name, laws[name].scaled(factor), kind)
+            for name in names
+            for kind, factor in types.items()
+        ),
+        memory={name: memory[name] for name in names},
+        sample_bytes=dict.fromkeys(names, 2e5),
+        weight_bytes={"actor": 1.4e10},
+        sync_shared_s=0.2,
+        sync_apart_s=0.5,
+    )

@@ -1,0 +1,124 @@
+"""What a part of a plan cannot lack, whatever the rest looks like: lower bounds of a whole step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlinf_core.schedule.blocks import Blocks
+from rlinf_core.schedule.cost import GRAIN
+from rlinf_core.schedule.frontier import Floats, Frontier, Ints, Mask
+
+LARGEST = 3  # groups of rivals
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """Blocks of which no two can take turns on the same devices in time."""
+
+    mask: int
+    least_s: float  # of the fastest of them
+    use: Ints  # [ways, types] that they need at least together
+
+
+class Bounds:
+    """Tells which ways for a set of blocks cannot be part of a plan within a limit of seconds.
+
+    `fronts` are the ways of single blocks, by set. `space` and `time` say how parts may be joined.
+    """
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        fronts: Mapping[int, Frontier],
+        room: Ints,
+        limit: float,
+        kinds: Collection[str],
+    ) -> None:
+        self.blocks = blocks
+        self.fronts = fronts
+        self.room = room
+        self.limit = limit
+        self.kinds = kinds
+        self.fill = {mask: self._chain(mask, False) + self._chain(mask, True) for mask in blocks.masks}
+        single = [1 << number for number in range(len(blocks.blocks))]
+        self.least_s = {mask: float(fronts[mask].times[:, 2].min(initial=np.inf)) for mask in single}
+        self.rivals = list(self._rivals(single)) if np.isfinite(limit) else []
+        self.work = self._work(single)
+
+    def allow(self, mask: int, seconds: Floats, use: Ints) -> Mask:
+        """Which of some ways for a set of blocks could be part of a plan within the limit."""
+        if not np.isfinite(self.limit):
+            return np.ones(len(seconds), dtype=bool)
+        allowed = np.asarray(seconds + self.fill[mask] <= self.limit)
+        for rivals in self.rivals:
+            if not rivals.mask & mask:
+                adds = np.asarray(seconds + rivals.least_s <= self.limit) & ("time" in self.kinds)
+                for row in rivals.use if "space" in self.kinds else ():
+                    adds |= (use + row <= self.room).all(axis=1)
+                allowed &= adds
+        weights, shares = self.work
+        left = float(weights @ self.room) * self.limit - seconds * (use @ weights)
+        rest = sum(share for one, share in shares.items() if not one & mask)
+        return allowed & np.asarray(left >= rest * (1 - 1e-9))
+
+    def forget(self, mask: int, memory: Ints) -> Ints:
+        """Memory of ways for a set of blocks, 0 where it fits beside whatever the others hold."""
+        others = [front.memory for one, front in self.fronts.items() if not one & mask and len(front)]
+        kept = sum(int(one[:, 0].max()) for one in others)
+        loaded = max((int(one[:, 1].max()) for one in others), default=0)
+        fits = memory[:, 0] + np.maximum(memory[:, 1], loaded) + kept <= GRAIN
+        return np.where(fits[:, None], 0, memory)
+
+    def _rivals(self, single: list[int]) -> list[Rivals]:
+        found = []
+        most = LARGEST if "time" in self.kinds else len(single)
+        for count in range(1, most + 1):
+            for group in itertools.combinations(single, count):
+                apart = "time" not in self.kinds or all(
+                    self.least_s[one] + self.least_s[two] > self.limit
+                    for one, two in itertools.combinations(group, 2)
+                )
+                if apart and all(len(self.fronts[one]) for one in group):
+                    ways = [_least_use(self.fronts[one].use) for one in group]
+                    use = np.array([np.sum(way, axis=0) for way in itertools.product(*ways)])
+                    found.append(Rivals(sum(group), min(self.least_s[one] for one in group), use))
+        return found
+
+    def _work(self, single: list[int]) -> tuple[Floats, dict[int, float]]:
+        """Weights of device types, and least weighted device seconds of every block.
+
+        All blocks' weighted device seconds must fit into all devices' until the limit.
+        """
+        least = np.full((len(single), len(self.room)), np.inf)
+        for place, one in enumerate(single):
+            front = self.fronts[one]
+            for kind in range(len(self.room)):
+                alone = front.use[:, kind] == front.use.sum(axis=1)
+                least[place, kind] = (front.use[alone, kind] * front.times[alone, 2]).min(initial=np.inf)
+        known = np.where(np.isfinite(least), least, 0.0).sum(axis=0)
+        weights = np.where(known > 0, 1.0 / np.maximum(known, 1e-300), 0.0)
+        areas = {one: (self.fronts[one].use @ weights) * self.fronts[one].times[:, 2] for one in single}
+        return weights, {one: float(area.min(initial=np.inf)) for one, area in areas.items()}
+
+    def _chain(self, mask: int, ahead: bool) -> float:
+        """Least fill of the longest chain of blocks before a set (or after it)."""
+        column = 3 if ahead else 0
+        count = len(self.blocks.blocks)
+        lengths = [0.0] * count
+        for _ in range(count):
+            for link in self.blocks.links:
+                here, further = (link.source, link.target) if ahead else (link.target, link.source)
+                if not mask >> further & 1:
+                    least = self.fronts[1 << further].times[:, column].min(initial=np.inf)
+                    lengths[here] = max(lengths[here], lengths[further] + float(least))
+        return max(length for number, length in enumerate(lengths) if mask >> number & 1)
+
+
+def _least_use(use: Ints) -> list[Ints]:
+    """For every set of types used, devices that a block needs at least."""
+    patterns = (use > 0) @ (1 << np.arange(use.shape[1]))
+    return [use[patterns == pattern].min(axis=0) for pattern in np.unique(patterns)]
