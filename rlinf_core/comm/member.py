@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlinf_core.comm.frames import Content, Frame, Say
+from rlinf_core.comm.leases import Ref
 from rlinf_core.comm.offer import Offer, Request
 from rlinf_core.comm.payload import HubSegment, Payload
-from rlinf_core.comm.segments import Ref
 
 _ANSWERS_AT_ONCE = 64  # answers nobody waits for, which go together
 Post = Callable[[Say, tuple[Any, ...], Sequence[Any], Sequence[int]], None]  # fields, body, descriptors

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlinf_core.comm.segments import Ref, Segment
+from rlinf_core.comm.leases import Ref
+from rlinf_core.comm.segments import Segment
 from rlinf_core.comm.tensors import dispatch_table
 
 MOST_OUTSIDE = 32  # arrays of one message that may lie in segments of their own

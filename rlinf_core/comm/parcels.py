@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlinf_core.comm.frames import Content, Frame, Say
+from rlinf_core.comm.leases import Ref, SegmentReader
 from rlinf_core.comm.packing import pack, unpack
 from rlinf_core.comm.ports import Port
-from rlinf_core.comm.segments import Ref, Segment, SegmentPool, SegmentReader
+from rlinf_core.comm.segments import Segment, SegmentPool
 
 SHARED_FROM = 64 * 1024  # bytes of an item; below, a copy through the socket is cheaper
-_ONCE_FROM = 8 * 2**20  # bytes from which an item gets a segment of its own where the pool is used up
 _SMALLEST_POOL = 64 * 2**20
 
 
@@ -49,9 +49,7 @@ class Parcels:
         outside = sum(ref.size for _, ref in packed.outside)
         parcel = Parcel(packed.parts, packed.pieces, packed.size + outside)
         if packed.size >= SHARED_FROM:
-            segment = self._pool.take(packed.size)
-            if segment is None and packed.size >= _ONCE_FROM:
-                segment = self._pool.take_once(packed.size)
+            segment = self._pool.place(packed.size)
             if segment is not None:
                 segment.write(packed.pieces)
                 parcel.in_segment, parcel.body = True, ()
@@ -69,6 +67,7 @@ class Parcels:
             self._port.send(Say.PUT, (*fields, content), parcel.body, descriptors)
             for segment in fresh.values():
                 segment.known = True
+        self._pool.release([number for number, segment in fresh.items() if segment.once])
         retired = self._pool.retired()
         if retired:
             self._port.send(Say.FORGET, (retired,))

@@ -1,4 +1,4 @@
-"""Shared memory without names: a sender's pool of segments, and what a receiver has mapped of it.
+"""Shared memory without names: a sender's pool of segments.
 
 A segment is an anonymous file. Its sender maps it once and uses it again and again; a receiver gets the
 descriptor with the first message in it, maps it once, and reads messages as views. When the last view of
@@ -17,27 +17,16 @@ import tempfile
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
+
+from rlinf_core.comm.leases import SHARED, Ref, lease_of
 
 _SMALLEST = 64 * 1024  # bytes of a segment
+_ONCE_FROM = 8 * 2**20  # bytes that are worth a segment for one message
 _MOST = 64  # segments of one pool, each of which holds descriptors at both ends
-_MOST_MAPPED = 256  # segments that this process maps of others; beyond it messages are copied
-_SHARED = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 _COPY_WITH_NUMPY_FROM = 64 * 1024  # bytes from which it pays to let other threads run meanwhile
-_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
-
-
-class Ref(NamedTuple):
-    """Where a piece of a message lies. `once`: the segment is not used again."""
-
-    number: int
-    capacity: int
-    begin: int
-    size: int
-    once: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +73,7 @@ class SegmentPool:
         self._retired: list[int] = []
         self._dropped: deque[int] = deque()  # by finalizers, which may run anywhere
         self._lock = threading.Lock()
+        weakref.finalize(self, _close_all, self._all).atexit = False
 
     def take(self, size: int) -> Segment | None:
         """A segment for this many bytes, with one holder; None where the limit is reached."""
@@ -97,6 +87,11 @@ class SegmentPool:
                 segment = self._make(capacity)
             segment.holders = 1
             return segment
+
+    def place(self, size: int) -> Segment | None:
+        """A segment for this many bytes; where the limit is reached only for many, one beyond it."""
+        segment = self.take(size)
+        return self.take_once(size) if segment is None and size >= _ONCE_FROM else segment
 
     def take_once(self, size: int) -> Segment:
         """A segment beyond the limit, which is gone when it was read."""
@@ -143,10 +138,10 @@ class SegmentPool:
             return numbers
 
     def close(self) -> None:
-        """Close all; what others have mapped stays theirs."""
+        """Give up all segments; what others have mapped stays theirs."""
         with self._lock:
-            for segment in list(self._all.values()):
-                self._destroy(segment)
+            _close_all(self._all)
+            self._free.clear()
 
     def _settle_dropped(self) -> None:
         while self._dropped:
@@ -183,7 +178,7 @@ class SegmentPool:
                 os.posix_fallocate(descriptor, 0, capacity)  # full memory is an error here, not a signal
             else:
                 os.ftruncate(descriptor, capacity)
-            memory = mmap.mmap(descriptor, capacity, flags=_SHARED)
+            memory = mmap.mmap(descriptor, capacity, flags=SHARED)
         except BaseException:
             os.close(descriptor)
             raise
@@ -201,44 +196,11 @@ class SegmentPool:
             self._retired.append(segment.number)
 
 
-class SegmentReader:
-    """The receiver's side: maps each segment once and tells when a message in it is no longer looked at."""
-
-    def __init__(self, on_release: Callable[[int], None]) -> None:
-        self._on_release = on_release  # called by finalizers, in any thread and at any time
-        self._memory: dict[int, mmap.mmap] = {}
-        self._copies: dict[int, memoryview] = {}
-
-    def learn(self, ref: Ref, descriptor: int) -> None:
-        """Take over the descriptor of a segment, which comes with its first message."""
-        with open(descriptor, "r+b", buffering=0) as file:
-            if ref.once and len(_mapped) >= _MOST_MAPPED:
-                self._copies[ref.number] = _read(file.fileno(), ref)
-                return
-            memory = mmap.mmap(file.fileno(), ref.capacity, flags=_SHARED)
-        _mapped.add(memory)
-        self._memory[ref.number] = memory
-
-    def open(self, ref: Ref) -> memoryview:
-        """The piece as a writable view. To be called once for every message."""
-        copy = self._copies.pop(ref.number, None)
-        if copy is not None:
-            self._on_release(ref.number)
-            return copy
-        memory = self._memory.pop(ref.number) if ref.once else self._memory[ref.number]
-        lease = lease_of(memory, ref.capacity)
-        weakref.finalize(lease, self._on_release, ref.number).atexit = False
-        return pickle.PickleBuffer(lease).raw()[ref.begin : ref.begin + ref.size]
-
-    def forget(self, numbers: Iterable[int]) -> None:
-        """Unmap segments that will not be used again, as soon as nobody looks at them."""
-        for number in numbers:
-            self._memory.pop(number, None)
-
-
-def lease_of(memory: mmap.mmap, capacity: int) -> Any:  # Any: a ctypes array
-    """An object over mapped memory that lives as long as any view of it."""
-    return _lease_type(capacity).from_buffer(memory)
+def _close_all(segments: dict[int, Segment]) -> None:
+    """Not by a method: it runs when the pool is gone."""
+    for segment in segments.values():
+        os.close(segment.descriptor)
+    segments.clear()
 
 
 def new_descriptor() -> int:
@@ -247,11 +209,6 @@ def new_descriptor() -> int:
         return os.memfd_create("rlinf", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:  # systems without memfd: a file that has lost its name
         return os.dup(file.fileno())
-
-
-@lru_cache(maxsize=256)
-def _lease_type(capacity: int) -> Any:  # Any: a class made by ctypes
-    return type("Lease", (ctypes.Array,), {"_type_": ctypes.c_ubyte, "_length_": capacity})
 
 
 def _rounded(size: int) -> int:
@@ -264,11 +221,3 @@ def _address(view: memoryview) -> int:
     import numpy
 
     return int(numpy.frombuffer(view, numpy.uint8).__array_interface__["data"][0])
-
-
-def _read(descriptor: int, ref: Ref) -> memoryview:
-    body = memoryview(bytearray(ref.size))
-    done = 0
-    while done < ref.size:
-        done += os.preadv(descriptor, [body[done:]], ref.begin + done)
-    return body

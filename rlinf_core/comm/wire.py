@@ -1,36 +1,36 @@
 """Messages between two processes of one machine: pickles with raw buffers, large ones in shared memory.
 
 A message is a fixed header and a body: a table of part sizes, the pickle stream, and the buffers
-that it refers to. A large body lies in an anonymous shared-memory segment whose descriptor goes
-with the header; the receiver maps it without a copy. Segments have no name, so none can be left over.
+that it refers to. A large body lies in a segment of the sender's pool, which the receiver has mapped:
+it is copied once, and used again when the receiver has dropped its last view.
 """
 
 from __future__ import annotations
 
+import array
+import contextlib
 import itertools
-import mmap
-import os
 import socket
 import struct
-import tempfile
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
+from rlinf_core.comm.leases import Ref, SegmentReader
 from rlinf_core.comm.packing import Packed, cut, pack, unpack
+from rlinf_core.comm.segments import Segment, SegmentPool
 
 __all__ = ["SHARED_FROM", "Message", "Packed", "Wire", "pack", "write_all"]
 
-SHARED_FROM = 4 * 2**20  # bytes of a body; below, new pages cost more than two copies through a socket
-_MOST_MAPPED = 256  # live mappings, each of which holds a file descriptor; beyond it bodies are copied
+SHARED_FROM = 128 * 1024  # bytes of a body; below, copies through the socket are cheaper
+_RELEASED = 255  # the kind of messages that give segments back [numbers]
+_FORGET = 254  # the kind of messages about segments that will not be used again [numbers]
 _IOV_MAX = 512
 _HEADER = struct.Struct("<BBxxIQQ")  # kind, in shared memory?, number of parts, call id, body bytes
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+_REF = struct.Struct("<QQQQ?")  # the fields of `Ref`
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Message:
     kind: int
     call: int
     parts: int
-    body: bytearray | mmap.mmap
+    body: bytearray | memoryview
 
     @property
     def size(self) -> int:
@@ -62,29 +62,83 @@ class Wire:
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self._sending = threading.Lock()
+        self._pool = SegmentPool()
+        self._reader = SegmentReader(self._release)
+        self._released: deque[int] = deque()
 
     def send(self, kind: int, call: int, packed: Packed) -> None:
         """Send one message. Raises `OSError` when the other end is gone."""
-        if packed.size < SHARED_FROM:
+        segment = self._pool.place(packed.size) if packed.size >= SHARED_FROM else None
+        if segment is None:
             header = _HEADER.pack(kind, 0, packed.parts, call, packed.size)
             with self._sending:
                 write_all([header, *packed.pieces], self.socket.sendmsg)
-            return
-        segment = _write_segment(packed)
-        try:
+        else:
+            segment.write(packed.pieces)
             header = _HEADER.pack(kind, 1, packed.parts, call, packed.size)
-            with self._sending:
-                sent = socket.send_fds(self.socket, [header], [segment])
-                self.socket.sendall(header[sent:])
-        finally:
-            os.close(segment)
+            self._send_shared(segment, header + _REF.pack(*segment.ref(0, packed.size)))
+        self._tell(_FORGET, self._pool.retired())
+        self._tell_released()
 
     def receive(self) -> Message | None:
-        """The next message; None when the other end is gone."""
+        """The next message; None when the other end is gone.
+
+        Kinds of 254 and above are about shared memory: they are dealt with here and concern nobody else.
+        """
         try:
-            return self._receive()
+            message = self._receive()
         except ConnectionError:  # it went without reading what we sent
             return None
+        if message is not None and message.kind == _RELEASED:
+            self._pool.release(_numbers(message.body))
+        elif message is not None and message.kind == _FORGET:
+            self._reader.forget(_numbers(message.body))
+        return message
+
+    def close(self) -> None:
+        """Hang up; messages that were received stay readable."""
+        self.socket.close()
+        self._pool.close()
+        self._reader.close()
+
+    def _send_shared(self, segment: Segment, header: bytes) -> None:
+        with self._sending:
+            sent = 0
+            if not segment.known:
+                sent = socket.send_fds(self.socket, [header], [segment.descriptor])
+                segment.known = True
+            self.socket.sendall(header[sent:])
+        if segment.once:
+            self._pool.release([segment.number])
+
+    def _release(self, number: int) -> None:
+        """Nobody here looks at a message in this segment any more. Never blocks; see `_tell_released`."""
+        self._released.append(number)
+        with contextlib.suppress(OSError):  # the other end is gone
+            self._tell_released()
+
+    def _tell_released(self) -> None:
+        """Unless somebody is sending, who will then do so; finalizers come here at any time."""
+        while self._released and self._sending.acquire(blocking=False):
+            try:
+                numbers = []
+                while self._released:
+                    numbers.append(self._released.popleft())
+                body = array.array("Q", numbers).tobytes()
+                message = _HEADER.pack(_RELEASED, 0, 0, 0, len(body)) + body
+                sent = self.socket.send(message, socket.MSG_DONTWAIT)
+                self.socket.sendall(message[sent:])
+            except BlockingIOError:
+                self._released.extend(numbers)
+                return
+            finally:
+                self._sending.release()
+
+    def _tell(self, kind: int, numbers: Sequence[int]) -> None:
+        if numbers:
+            body = array.array("Q", numbers).tobytes()
+            with self._sending:
+                self.socket.sendall(_HEADER.pack(kind, 0, 0, 0, len(body)) + body)
 
     def _receive(self) -> Message | None:
         header, descriptors, _, _ = socket.recv_fds(self.socket, _HEADER.size, 1, _CLOEXEC)
@@ -94,10 +148,15 @@ class Wire:
                 return None
             header += bytes(rest)
         kind, shared, parts, call, size = _HEADER.unpack(header)
-        if shared:
-            return Message(kind, call, parts, _read_segment(descriptors[0], size))
-        body = self._read(size)
-        return None if body is None else Message(kind, call, parts, body)
+        body = self._read(_REF.size if shared else size)
+        if body is None:
+            return None
+        if not shared:
+            return Message(kind, call, parts, body)
+        ref = Ref(*_REF.unpack(body))
+        if descriptors:
+            self._reader.learn(ref, descriptors[0])
+        return Message(kind, call, parts, self._reader.open(ref))
 
     def _read(self, size: int) -> bytearray | None:
         body = bytearray(size)
@@ -121,34 +180,5 @@ def write_all(pieces: Sequence[Any], write: Callable[[Sequence[Any]], int]) -> N
             left[0] = left[0][written:]
 
 
-def _write_segment(packed: Packed) -> int:
-    """A descriptor of a new anonymous segment that holds the body."""
-    segment = _new_segment()
-    try:
-        write_all(packed.pieces, partial(os.writev, segment))
-    except BaseException:
-        os.close(segment)
-        raise
-    return segment
-
-
-def _read_segment(segment: int, size: int) -> bytearray | mmap.mmap:
-    """Map the segment, or copy it where many are mapped already; closes the descriptor."""
-    with open(segment, "r+b", buffering=0) as file:
-        if len(_mapped) < _MOST_MAPPED:
-            mapped = mmap.mmap(file.fileno(), size)
-            _mapped.add(mapped)
-            return mapped
-        body = bytearray(size)
-        view = memoryview(body)
-        file.seek(0)
-        while len(view):
-            view = view[file.readinto(view) :]
-        return body
-
-
-def _new_segment() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("rlinf-message", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:  # systems without memfd: a file that has lost its name
-        return os.dup(file.fileno())
+def _numbers(body: bytearray | memoryview) -> list[int]:
+    return memoryview(body).cast("Q").tolist()

@@ -173,7 +173,7 @@ class LocalHost(Host):
         with self._lock:
             self._death = WorkerError(text, worker=self.name)
         self._fail_all(text)
-        self.wire.socket.close()
+        self.wire.close()
 
     def _fail_all(self, text: str) -> None:
         with self._lock:

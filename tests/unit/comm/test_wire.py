@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import os
 import socket
 import subprocess
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rlinf_core.comm import wire as wire_module
+from rlinf_core.comm import leases, segments
 from rlinf_core.comm.wire import SHARED_FROM, Message, Wire, pack
 
 
@@ -53,7 +52,7 @@ def test_arrays_of_any_size_arrive_whole_aligned_and_writable(ends: tuple[Wire, 
 def test_large_bodies_are_mapped_and_not_copied(ends: tuple[Wire, Wire]) -> None:
     sent = np.ones(SHARED_FROM, np.uint8)
     message = _through(ends, sent)
-    assert isinstance(message.body, mmap.mmap)
+    assert not isinstance(message.body, bytearray)
     assert message.load().__array_interface__["data"][0] % 64 == 0
 
 
@@ -69,16 +68,56 @@ def test_a_message_stays_readable_while_parts_of_it_live(ends: tuple[Wire, Wire]
     assert part.tolist() == list(range(10))
 
 
-def test_no_descriptor_is_left_and_many_live_messages_do_not_use_them_up(
-    ends: tuple[Wire, Wire], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wire_module, "_MOST_MAPPED", 3)
+def _read_all(ends: tuple[Wire, Wire]) -> None:
+    """Let the sender read what was given back."""
+    ends[1].send(9, 0, pack(None))
+    while (message := ends[0].receive()) is not None and message.kind != 9:
+        pass
+
+
+def _memory(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def test_memory_is_used_again_once_the_last_view_of_a_message_is_dropped(ends: tuple[Wire, Wire]) -> None:
+    array = _through(ends, np.zeros(SHARED_FROM, np.uint8)).load()
+    place, part = _memory(array), array[100:200]
+    del array
+    other = _through(ends, np.ones(SHARED_FROM, np.uint8)).load()
+    assert _memory(other) != place
+    assert not part.any()
+    del part
+    _read_all(ends)
+    assert _memory(_through(ends, np.ones(SHARED_FROM, np.uint8)).load()) == place
+
+
+def test_descriptors_are_few_however_many_messages_pass(ends: tuple[Wire, Wire]) -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    kept = [_through(ends, np.full(SHARED_FROM, i, np.uint8)).load() for i in range(8)]
-    assert len(os.listdir("/proc/self/fd")) <= before + 3
-    assert [int(array[-1]) for array in kept] == list(range(8))
-    del kept
+    for size in range(SHARED_FROM, 4 * SHARED_FROM, 10_000):
+        array = _through(ends, np.full(size, size % 251, np.uint8)).load()
+        assert (array == size % 251).all()
+        del array
+        _read_all(ends)
+    assert len(os.listdir("/proc/self/fd")) <= before + 3 * 8
+
+
+def test_many_live_messages_use_up_neither_the_pool_nor_the_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segments, "_MOST", 3)
+    monkeypatch.setattr(leases, "_MOST_MAPPED", 5)
+    monkeypatch.setattr(segments, "_ONCE_FROM", 2 * SHARED_FROM)
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    left, right = socket.socketpair()
+    with left, right:
+        ends = Wire(left), Wire(right)
+        sizes = [SHARED_FROM, 3 * SHARED_FROM] * 8
+        kept = [_through(ends, np.full(size, i, np.uint8)).load() for i, size in enumerate(sizes)]
+        assert len(os.listdir("/proc/self/fd")) <= before + 2 + 2 * 3 + 5
+        assert [int(array[-1]) for array in kept] == list(range(16))
+    del kept, ends
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
 

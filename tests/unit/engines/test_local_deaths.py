@@ -135,11 +135,11 @@ def test_stop_ends_busy_idle_and_unwilling_processes_in_time() -> None:
 def test_a_message_that_cannot_be_sent_is_an_error_and_not_a_hang(
     group_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(descriptor: int, pieces: object) -> int:
+    def full(descriptor: int, offset: int, length: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     group = group_of(1)
-    monkeypatch.setattr(os, "writev", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(WorkerError, match=r"bytes cannot be sent to process probe0: .*No space left"):
         group.call("sink", bytes(SHARED_FROM))
     assert group.call("echo", 1).wait(5) == [1]
