@@ -7,6 +7,7 @@ graphics context for each environment and forgets which of them is current.
 from __future__ import annotations
 
 import ctypes.util
+import functools
 import glob
 import importlib
 import logging
@@ -150,8 +151,7 @@ def graphics() -> str:
         if asked not in _LIBRARIES:
             raise ConfigError(f"MUJOCO_GL={asked}: the simulator gymnasium draws with egl or osmesa")
         return asked
-    gpu = bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/dri/renderD*"))
-    order = ("egl", "osmesa") if gpu else ("osmesa", "egl")
+    order = ("egl", "osmesa") if _has_gpu() else ("osmesa", "egl")
     for name in order:
         if ctypes.util.find_library(_LIBRARIES[name]):
             return name
@@ -167,9 +167,20 @@ def _context(size: int) -> Any:  # Any: a context of MuJoCo's untyped modules
             f"simulator.images (gymnasium): cannot draw with {name}: {err}; {_PACKAGES}, "
             "or choose with MUJOCO_GL"
         ) from err
-    chosen = "as MUJOCO_GL says" if os.environ.get("MUJOCO_GL") else "MUJOCO_GL chooses another"
-    _log.info("simulator gymnasium draws with %s (%s)", name, chosen)
+    if not _has_gpu():
+        _tell_once(name)
     return context
+
+
+def _has_gpu() -> bool:
+    return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/dri/renderD*"))
+
+
+@functools.cache
+def _tell_once(name: str) -> None:
+    _log.warning(
+        "simulator gymnasium: no display GPU; pictures are drawn on the CPU with %s (MUJOCO_GL chooses)", name
+    )
 
 
 def shrink(frame: NDArray[Any], size: int) -> Picture:

@@ -97,6 +97,18 @@ def test_a_machine_that_cannot_draw_is_told_what_to_install(monkeypatch: pytest.
         rendering.graphics()
 
 
+def test_drawing_on_the_cpu_is_told_once(
+    drawing: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rendering, "_has_gpu", lambda: False)
+    rendering._tell_once.cache_clear()
+    for _ in range(2):
+        reacher = simulator()
+        reacher.reset([1, 2])
+        reacher.close()
+    assert caplog.text.count(f"pictures are drawn on the CPU with {rendering.graphics()}") == 1
+
+
 def test_a_larger_frame_is_averaged_and_a_smaller_one_repeated() -> None:
     frame = np.repeat(np.array([[0, 2, 10], [4, 6, 20], [7, 7, 7], [7, 7, 9]])[..., None], 3, axis=2)
     assert rendering.shrink(frame, 2)[..., 0].tolist() == [[2, 10], [7, 8]]  # halves go up
