@@ -40,7 +40,7 @@ class SegmentReader:
             if ref.once and len(_mapped) >= _MOST_MAPPED:
                 self._copies[ref.number] = _read(file.fileno(), ref)
                 return
-            memory = mmap.mmap(file.fileno(), ref.capacity, flags=_SHARED)
+            memory = mmap.mmap(file.fileno(), ref.capacity, flags=SHARED)
         _mapped.add(memory)
         self._memory[ref.number] = memory
 
