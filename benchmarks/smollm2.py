@@ -19,7 +19,7 @@ from typing import Any
 from common import ROOT, finish, run, say
 
 RECIPE = ROOT / "recipes" / "smollm2-arithmetic.yaml"
-PARTS = ("rollout", "reward", "train", "sync")
+PARTS = ("rollout", "reward", "actor", "sync")
 
 
 def train(output: Path, steps: int | None) -> float:

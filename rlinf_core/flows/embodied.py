@@ -50,10 +50,8 @@ class EmbodiedFlow(Flow):
         acting.wait()
         rows.sort(key=lambda row: (row.group, row.replica))
         metrics = row_metrics(rows) | _episode_metrics(rows, episodes.result)
-        metrics["time/policy"] = max(self.rollout.call("seconds").wait())
         metrics |= merge_reports(trained.result)
         metrics["time/sync"] = synced - began
-        metrics["time/train"] = max(report.seconds for report in trained.result)
         return StepResult(rows, metrics, _warnings(metrics))
 
     def evaluate(self, requests: Stream) -> list[Experience]:
@@ -71,8 +69,6 @@ def _episode_metrics(rows: Sequence[Experience], reports: Sequence[EnvironmentRe
     seconds = max(report.seconds for report in reports)
     return {
         "train/success": sum(episode.success for episode in episodes) / max(1, len(episodes)),
-        "time/rollout": seconds,
-        "time/simulator": max(report.simulator_seconds for report in reports),
         "util/env_steps_per_s": sum(report.actions for report in reports) / max(seconds, 1e-9),
     }
 

@@ -51,9 +51,6 @@ class ReasoningFlow(Flow):
         reward_report: RewardReport = scored.result[0]
         metrics = row_metrics(rows) | merge_reports(trained.result)
         metrics["time/sync"] = synced - began
-        metrics["time/rollout"] = max(samples.result)
-        metrics["time/reward"] = reward_report.seconds
-        metrics["time/train"] = max(report.seconds for report in trained.result)
         for verdict, count in reward_report.verdicts.items():
             metrics[f"train/verdict_{verdict}"] = float(count)
         return StepResult(rows, metrics, _warnings(metrics))

@@ -32,7 +32,6 @@ class EnvironmentReport:
     """What one rank says of one rollout. `actions` were executed in episodes that were asked for."""
 
     seconds: float = 0.0
-    simulator_seconds: float = 0.0
     actions: int = 0
 
 
@@ -140,11 +139,9 @@ class _Group:
         """One decision of every environment; the episodes, once all have ended."""
         wave = cast("Wave", self.wave)
         answer = link.answer(self.asker)
-        began = time.perf_counter()
         with span("run", samples=self.simulator.num_envs, name="simulate"):
             transition = self.simulator.step(self._commands(answer.sample.actions.numpy()))
             wave.add(self._shown, answer.sample, transition)
-        report.simulator_seconds += time.perf_counter() - began
         self._step += 1
         if not wave.ended:
             self._ask(transition.observation, link, greedy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +13,7 @@ from rlinf_core.comm.spans import span
 from rlinf_core.errors import ModelError
 from rlinf_core.roles.setup import Spaces, build_model
 from rlinf_core.roles.weights import Receiver
-from rlinf_core.worker import WorkerContext, on_host
+from rlinf_core.worker import WorkerContext
 
 if TYPE_CHECKING:
     from rlinf_core.api import ActionSample, WeightBucket
@@ -48,7 +47,6 @@ class PolicyWorker(Receiver):
         self.model = build_model(config, spaces)
         self.module = self.model.module(config.seed).to(context.device).eval()
         self.version = -1
-        self._seconds = 0.0
         self._askers = 0
         self._questions: RemoteChannel[Any] | None = None
         self._answers: RemoteChannel[Any] | None = None
@@ -99,20 +97,12 @@ class PolicyWorker(Receiver):
     @torch.inference_mode()
     def answer(self, question: Question) -> Answer:
         """Act."""
-        began = time.perf_counter()
         device = self.context.device
         shown = question.shown or {}
         observations = {name: torch.from_numpy(array).to(device) for name, array in shown.items()}
         sample = self.model.act(self.module, observations, question.seeds, question.greedy)
         sample.actions = sample.actions.cpu()
-        self._seconds += time.perf_counter() - began
         return Answer(sample, self.version)
-
-    @on_host
-    def seconds(self) -> float:
-        """Spent acting since the last time this was asked."""
-        spent, self._seconds = self._seconds, 0.0
-        return spent
 
     def onload(self) -> None:
         """Bring the weights onto the device."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -21,11 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class RewardReport:
-    """Verdicts of one step's samples and the seconds spent scoring."""
+    """Verdicts of one step's samples."""
 
     verdicts: dict[str, int] = field(default_factory=dict)
     samples: int = 0
-    seconds: float = 0.0
 
 
 class RewardWorker(Worker):
@@ -59,7 +57,6 @@ class RewardWorker(Worker):
         counts: Counter[str] = Counter()
         failures: list[str] = []
         for chunk in chunks:
-            began = time.perf_counter()
             scored = self.pool.score([_item(sample) for sample in chunk])
             for sample, score in zip(chunk, scored, strict=True):
                 sample.reward, sample.reward_parts, sample.error = score.value, score.parts, score.error
@@ -67,7 +64,6 @@ class RewardWorker(Worker):
                 if score.error is not None:
                     failures.append(score.error)
             report.samples += len(chunk)
-            report.seconds += time.perf_counter() - began
             yield chunk
         if len(failures) > self.limit * report.samples:
             raise RewardError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from rlinf_core.roles.setup import build, build_model
@@ -34,13 +33,9 @@ class RolloutWorker(Receiver):
         return self.engine.load_weights(buckets)
 
     @stage
-    def generate(
-        self, chunks: Iterator[list[Request]], *, sampling: Sampling
-    ) -> Generator[list[Sample], None, float]:
-        """Finished samples as they finish; returns the seconds spent generating."""
-        began = time.perf_counter()
+    def generate(self, chunks: Iterator[list[Request]], *, sampling: Sampling) -> Iterator[list[Sample]]:
+        """Finished samples as they finish."""
         yield from self.engine.generate(chunks, sampling)
-        return time.perf_counter() - began
 
     def onload(self) -> None:
         """Bring weights and cache onto the device."""

@@ -31,7 +31,6 @@ class TrainReport:
     sums: MetricSums = field(default_factory=dict)
     facts: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, float] = field(default_factory=dict)  # largest over ranks is reported
-    seconds: float = 0.0
 
 
 class Updater:

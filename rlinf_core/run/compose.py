@@ -43,6 +43,12 @@ class RunGraph:
         """Of the trained group."""
         return self.actor.size
 
+    @property
+    def devices(self) -> list[str]:
+        """The hosts of the devices that the plan uses."""
+        used = sorted({number for part in self.plan.assignments.values() for number in part.devices})
+        return [self.crew.hosts.devices[number].name for number in used]
+
     def apply(self, plan: Plan) -> None:
         """Go on by another plan: groups that it places elsewhere move, with what they have learned."""
         self.crew.place(plan)

@@ -24,6 +24,8 @@ from rlinf_core.run.metrics import JsonLines, TrackerSet, jsonable
 from rlinf_core.run.output import claim, put_in_place, refuse_used
 from rlinf_core.run.planning import Planning, prepare, resumed
 from rlinf_core.run.steering import Steering
+from rlinf_core.run.step_times import step_times
+from rlinf_core.run.trace import Trace
 
 if TYPE_CHECKING:
     from rlinf_core.api.spans import HostSpan
@@ -125,6 +127,7 @@ class Runner:
     def _open_logs(self, checkpoint: Checkpoint | None) -> None:
         resumed = None if not self.resume else (checkpoint.step if checkpoint else -1)
         self._metrics = JsonLines(self.output / "metrics.jsonl", resumed)
+        self._trace = Trace(self.output / "trace.json", max(0, resumed or 0))
         self._samples = JsonLines(self.output / "samples.jsonl", resumed)
         trackers = {component.name: build(component) for component in self.config.trackers}
         self._trackers = TrackerSet(trackers, self.view.warn)
@@ -164,15 +167,17 @@ class Runner:
         return final
 
     def _one_step(self) -> None:
-        self.graph.engine.drain_spans()  # of what came before
+        self._trace.write(self.step, self.graph.engine.drain_spans())  # of what came before
         began = time.monotonic()
         result = self.graph.flow.step(Stream.of(self.source.train(self.step)), self.step)
         ended = time.monotonic()
         spans = self.graph.engine.drain_spans()
         self.step += 1
+        self._trace.add("step", began, ended)
+        self._trace.write(self.step, spans)
         metrics = result.metrics
         metrics["time/step"] = ended - began
-        metrics.update(self.steering.predicted)
+        metrics |= step_times(spans, began, ended, self.graph.devices) | self.steering.predicted
         tokens = sum(row.length for row in result.rows)
         metrics["util/tokens_per_s"] = tokens / metrics["time/step"]
         metrics["util/samples_per_s"] = len(result.rows) / metrics["time/step"]
@@ -195,7 +200,8 @@ class Runner:
             self.view.note(note)
         if plan is not None and self.step < self.config.train.steps and not self._interrupt.requested:
             self.view.phase(f"moving to a {plan.mode} plan")
-            self.steering.move(self.step, plan)
+            with self._trace.span("move"):
+                self.steering.move(self.step, plan)
 
     def _log_samples(self, result: StepResult) -> None:
         samples = [jsonable({"step": self.step, **record(row)}) for row in result.rows[:SAMPLES_LOGGED]]
@@ -207,7 +213,8 @@ class Runner:
         """Add evaluation metrics to a step's and log both as one record."""
         self.view.phase("evaluating")
         began = time.perf_counter()
-        rows = self.graph.flow.evaluate(Stream.of(self.source.eval()))
+        with self._trace.span("evaluate"):
+            rows = self.graph.flow.evaluate(Stream.of(self.source.eval()))
         found = eval_metrics(rows, self._primary)
         metrics.update(found)
         metrics["time/eval"] = time.perf_counter() - began
@@ -246,7 +253,8 @@ class Runner:
                 "seed": self.config.seed,
             }
 
-        path = self._store.save(self.step, write)
+        with self._trace.span("save"):
+            path = self._store.save(self.step, write)
         self._events.tell("rlinf_checkpoint_saved", run=self, step=self.step, path=path)
 
     def _go_on_with_data(self, checkpoint: Checkpoint) -> None:

@@ -96,7 +96,7 @@ class Job:
 
     def numbers(self) -> list[dict[str, Any]]:
         """The records without what depends on the clock."""
-        clock = ("time/", "util/")
+        clock = ("time/", "util/", "bubble_ratio")
         return [{k: v for k, v in record.items() if not k.startswith(clock)} for record in self.metrics()]
 
     def weights(self) -> bytes:

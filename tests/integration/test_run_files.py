@@ -29,13 +29,21 @@ def test_metrics_are_one_record_a_step_with_the_first_evaluation_before(local: A
     records = local.metrics()
     assert [record["step"] for record in records] == [0, 1, 2, 3]
     for record in records[1:]:
-        expected = {"time/step", "time/rollout", "time/reward", "time/train", "time/sync"}
+        expected = {
+            "time/step",
+            "time/rollout",
+            "time/reward",
+            "time/actor",
+            "time/sync",
+            "util/device0",
+            "bubble_ratio",
+        }
         expected |= {"util/tokens_per_s", "util/samples_per_s"}
         expected |= {"train/reward", "train/reward_std", "train/grad_norm", "train/logprob_mismatch"}
         assert expected <= set(record)
         assert record["train/samples"] == 32
         assert record["train/grad_norm"] > 0
-        assert record["time/step"] > max(record["time/rollout"], record["time/train"])
+        assert record["time/step"] > max(record["time/rollout"], record["time/actor"])
     assert ["eval/accuracy" in record for record in records] == [True, False, True, True]
 
 
