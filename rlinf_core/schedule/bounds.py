@@ -106,13 +106,14 @@ class Bounds:
 
     def _chain(self, mask: int, ahead: bool) -> float:
         """Least fill of the longest chain of blocks before a set (or after it)."""
-        column = 3 if ahead else 0
         count = len(self.blocks.blocks)
         lengths = [0.0] * count
         for _ in range(count):
             for link in self.blocks.links:
                 here, further = (link.source, link.target) if ahead else (link.target, link.source)
                 if not mask >> further & 1:
+                    waits = mask == 1 << here and self.blocks.blocks[here].cycle  # yields all at its end
+                    column = (2 if waits else 3) if ahead else 0
                     least = self.fronts[1 << further].times[:, column].min(initial=np.inf)
                     lengths[here] = max(lengths[here], lengths[further] + float(least))
         return max(length for number, length in enumerate(lengths) if mask >> number & 1)

@@ -6,18 +6,19 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from rlinf_core.schedule.blocks import Blocks
 from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.dynamic import Dynamic, chunk_sizes
-from rlinf_core.schedule.frontier import Ints, Mask
+from rlinf_core.schedule.apart import Apart
+from rlinf_core.schedule.frontier import Ints
 from rlinf_core.schedule.options import DENSE, Options, Priced
-from rlinf_core.schedule.table import Table, table
+from rlinf_core.schedule.table import Table, Wanted, both, table
 from rlinf_core.schedule.tree import Kind, Rules, Split, Tree, leaves
 
-COARSE = 1.5  # between the numbers of devices that are tried first
-NEAR = 1.25  # around the best ones, where all are tried next
+COARSE = 1.3  # between the numbers of devices that are tried first
+NEAR = 1.3  # around the best ones, where all are tried next, again and again
+MOST_TIMES = 6
+ENOUGH = 0.99  # as long as the time falls below such a share
 BOTH: tuple[Kind, ...] = ("time", "space")
 MOST = 4  # trees that are kept of one chunk size
 
@@ -40,6 +41,7 @@ class Optimum:
         self.options = Options(blocks, cost, dense)
         self.chunks = chunk_sizes(blocks.graph.samples, blocks.quantum, bool(blocks.streams))
         self._tables: dict[tuple[int, int], Table] = {}
+        self._apart: dict[int, Apart] = {}
 
     def best(self, kinds: Collection[Kind] = BOTH, mixed: bool = False) -> list[Found]:
         """The fastest tree of all and some more, fastest first.
@@ -49,11 +51,13 @@ class Optimum:
         found: list[Found] = []
         same = self.collocated() if len(kinds) == len(BOTH) and not mixed else None
         limit = math.inf if same is None else same.seconds
-        for near in (False, True):
-            best = min(found, key=_time, default=None) if near else None
-            for chunk in self._order(found):
-                rows = self._few(chunk, best)
-                found += self._solve(chunk, kinds, mixed, min(limit, _limit(found)), rows)
+        for chunk in self.chunks:
+            found += self._solve(chunk, kinds, mixed, min(limit, _limit(found)), few=True)
+        for _ in range(MOST_TIMES if found else 0):
+            best = min(found, key=_time)
+            found += self._solve(best.chunk, kinds, mixed, min(limit, best.seconds), few=True, best=best)
+            if _limit(found) > best.seconds * ENOUGH:
+                break
         for chunk in self._order(found):
             found += self._solve(chunk, kinds, mixed, min(limit, _limit(found)))
         return sorted(found, key=_time)
@@ -66,7 +70,7 @@ class Optimum:
             if sum(map(_least, groups[key])) >= _limit(found):
                 break
             tables = [table(priced, self.cost.cluster.types) for priced in groups[key]]
-            found += self._run(0, tables, ("time",), False, _limit(found), None)
+            found += self._run(0, tables, ("time",), False, _limit(found))
         return min(found, key=_time, default=None)
 
     def _alike(self) -> dict[tuple[str, int], list[list[Priced]]]:
@@ -91,25 +95,21 @@ class Optimum:
         kinds: Collection[Kind],
         mixed: bool,
         limit: float,
-        rows: Sequence[Mask] | None = None,
+        few: bool = False,
+        best: Found | None = None,
     ) -> list[Found]:
-        tables = [self._table(number, chunk) for number in range(len(self.blocks.blocks))]
-        return self._run(chunk, tables, kinds, mixed, limit, rows)
+        """Trees within a limit, of all options or of few: some, and those near the best so far."""
+        tables = []
+        for number in range(len(self.blocks.blocks)):
+            wanted = self._wanted(number, best) if few else None
+            tables.append(self._table(number, chunk, limit, wanted))
+        return self._run(chunk, tables, kinds, mixed, limit)
 
     def _run(
-        self,
-        chunk: int,
-        tables: Sequence[Table],
-        kinds: Collection[Kind],
-        mixed: bool,
-        limit: float,
-        rows: Sequence[Mask] | None,
+        self, chunk: int, tables: Sequence[Table], kinds: Collection[Kind], mixed: bool, limit: float
     ) -> list[Found]:
         rules = Rules(self.blocks, self.cost, chunk)
-        fronts = [
-            one.frontier(rules, number, None if rows is None else rows[number])
-            for number, one in enumerate(tables)
-        ]
+        fronts = [one.frontier(rules, number) for number, one in enumerate(tables)]
         dynamic = Dynamic(rules, fronts, kinds, limit, mixed)
         whole = dynamic.solve(MOST)
         return [
@@ -130,7 +130,7 @@ class Optimum:
             self._tree(dynamic, tables, cut.second, second),
         )
 
-    def _table(self, number: int, chunk: int) -> Table:
+    def _table(self, number: int, chunk: int, limit: float, wanted: Wanted | None) -> Table:
         if chunk and number not in self.blocks.streams:
             chunk = 0
         if (number, chunk) not in self._tables:
@@ -138,21 +138,20 @@ class Optimum:
             if chunk:
                 priced += self.options.of(number, chunk)
             self._tables[number, chunk] = table(priced, self.cost.cluster.types)
-        return self._tables[number, chunk]
+        found = self._tables[number, chunk]
+        if wanted is not None:
+            found = found.take(wanted.rows(found.use, self.cost.cluster.types))
+        if not self.blocks.blocks[number].cycle:
+            return found
+        if number not in self._apart:
+            self._apart[number] = Apart(self.options, number)
+        return both(found, self._apart[number].table(limit, wanted))
 
-    def _few(self, chunk: int, best: Found | None) -> list[Mask]:
-        """Rows with few numbers of devices, and those near the best that was found."""
-        chosen = {leaf.option.block: leaf.option for leaf in leaves(best.tree)} if best else {}
-        few = []
-        for number in range(len(self.blocks.blocks)):
-            seats = chosen[number].seats if number in chosen else ()
-            use = self._table(number, chunk).use
-            near = _coarse(use.sum(axis=1))
-            for seat in seats:
-                place = self.cost.cluster.types.index(seat.device_type)
-                near |= (use[:, place] >= seat.devices / NEAR) & (use[:, place] <= seat.devices * NEAR)
-            few.append(near)
-        return few
+    def _wanted(self, number: int, best: Found | None) -> Wanted:
+        if best is None:
+            return Wanted(())
+        chosen = next(leaf.option for leaf in leaves(best.tree) if leaf.option.block == number)
+        return Wanted(chosen.seats)
 
 
 def _time(found: Found) -> float:
@@ -165,10 +164,3 @@ def _limit(found: list[Found]) -> float:
 
 def _least(priced: Sequence[Priced]) -> float:
     return min(one.early + one.late for one in priced)
-
-
-def _coarse(counts: Ints) -> Mask:
-    """Which numbers are the first in their step of a geometric series, or the largest."""
-    steps = np.floor(np.log(counts) / math.log(COARSE))
-    before = np.floor(np.log(np.maximum(counts - 1, 0.5)) / math.log(COARSE))
-    return np.asarray((steps != before) | (counts == counts.max(initial=0)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from rlinf_core.schedule import algebra
 from rlinf_core.schedule.blocks import Block, Blocks
@@ -17,6 +20,8 @@ from rlinf_core.schedule.graph import Component
 DENSE = 64  # up to so many devices every number is looked at, beyond only those where a cost changes
 FINE = 0.005  # relative change of a time between two numbers of devices that is not looked into
 STAGES = (1, 2, 3, 4)
+
+Times = TypeVar("Times", float, npt.NDArray[np.float64])
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Options:
         self.cost = cost
         self.samples = blocks.graph.samples
         self.dense = dense
-        self._roomy = self._all_fit()
+        self.roomy = self._all_fit()
         self._counts: dict[tuple[int, str, int], tuple[int, ...]] = {}
 
     def of(self, number: int, chunk: int) -> Iterator[Priced]:
@@ -79,7 +84,16 @@ class Options:
             yield from self._single(number, block, chunk)
         elif not chunk:
             yield from self._together(number, block)
-            yield from self._apart(number, block)
+
+    def apart(self, number: int) -> Iterator[Priced]:
+        """Options of a cycle whose members have seats of their own."""
+        block = self.blocks.blocks[number]
+        for seats in itertools.product(*(self.seats(number, member) for member in block.members)):
+            if self._too_many(seats):
+                continue
+            for stages in self.stages(seats):
+                total = self.turns_s(self.parties_s(block, seats, stages), stages)
+                yield from self._held_ways(Option(number, seats, 0, (), stages), block, total)
 
     def exactly(self, number: int, kind: str, count: int) -> Iterator[Priced]:
         """Options on one number of devices that all members of a block share."""
@@ -119,7 +133,7 @@ class Options:
             return
         early = sum(self.seconds(part.name, seat, chunk) for part in block.early)
         late = sum(self.seconds(part.name, seat, chunk) for part in block.late)
-        for resident in self._residency(1):
+        for resident in self.residency(1):
             switch, kept, loaded = self._held(block, (seat,), resident)
             yield Priced(Option(number, (seat,), chunk, resident), early, late, switch, kept, loaded)
 
@@ -141,22 +155,21 @@ class Options:
         total = sum(self.seconds(part.name, seat, 0) for part in block.late)
         yield from self._held_ways(Option(number, (seat,), 0, ()), block, total)
 
-    def _apart(self, number: int, block: Block) -> Iterator[Priced]:
-        places = [list(self._seats(number, block, member)) for member in block.members]
-        for seats in itertools.product(*places):
-            if self._too_many(seats):
-                continue
-            for stages in STAGES:
-                if stages <= math.ceil(self.samples / max(seat.ranks for seat in seats)):
-                    total = self.apart_s(block, seats, stages)
-                    yield from self._held_ways(Option(number, seats, 0, (), stages), block, total)
+    def stages(self, seats: tuple[Seat, ...]) -> list[int]:
+        """Numbers of groups that every rank has samples for."""
+        least = math.ceil(self.samples / max(seat.ranks for seat in seats))
+        return [stages for stages in STAGES if stages <= least]
 
-    def _seats(self, number: int, block: Block, member: Component) -> Iterator[Seat]:
-        for kind in self.cost.types_of(self.party(block, member)):
-            for size in member.parallel_sizes:
-                for count in self.counts(number, kind, size):
-                    if count <= self.most(member, kind):
-                        yield Seat(kind, count, size)
+    def seats(self, number: int, member: Component) -> list[Seat]:
+        """Seats that a member of a cycle can have."""
+        block = self.blocks.blocks[number]
+        return [
+            Seat(kind, count, size)
+            for kind in self.cost.types_of(self.party(block, member))
+            for size in member.parallel_sizes
+            for count in self.counts(number, kind, size)
+            if count <= self.most(member, kind)
+        ]
 
     def _too_many(self, seats: tuple[Seat, ...]) -> bool:
         used: dict[str, int] = {}
@@ -165,57 +178,70 @@ class Options:
         return any(count > self.cost.count(kind) for kind, count in used.items())
 
     def party(self, block: Block, member: Component) -> tuple[Component, ...]:
-        """A member of a cycle and those that follow it."""
-        return tuple(part for part in block.late if member.name in (part.name, part.with_))
+        """A member and those that follow it."""
+        parts = (*block.early, *block.late)
+        return tuple(part for part in parts if member.name in (part.name, part.with_))
 
-    def apart_s(self, block: Block, seats: tuple[Seat, ...], stages: int) -> float:
-        """A cycle's time on seats of its own: with one group its members take turns; with more, the slowest
-        member works all the time but for the others' first turn, unless a group's way round takes longer.
-        """
-        each = []
-        for member, seat in zip(block.members, seats, strict=True):
-            chunk = math.ceil(math.ceil(self.samples / seat.ranks) / stages) if stages > 1 else 0
-            party = self.party(block, member)
-            each.append(sum(self.seconds(part.name, seat, 0, chunk) for part in party))
+    def party_s(self, block: Block, member: Component, seat: Seat, stages: int) -> float:
+        """A member's time (and its followers') on a seat, called once for each group."""
+        chunk = math.ceil(math.ceil(self.samples / seat.ranks) / stages) if stages > 1 else 0
+        return sum(self.seconds(part.name, seat, 0, chunk) for part in self.party(block, member))
+
+    def parties_s(self, block: Block, seats: tuple[Seat, ...], stages: int) -> list[float]:
+        """`party_s` of all members."""
+        pairs = zip(block.members, seats, strict=True)
+        return [self.party_s(block, member, seat, stages) for member, seat in pairs]
+
+    def turns_s(self, each: Sequence[Times], stages: int) -> Times:
+        """A cycle's time where its members (`each` so many seconds) sit apart: with one group they take
+        turns; with more, the slowest works all the time but for the others' first turn, unless a group's
+        way round takes longer."""
         rounds = max(1, self.blocks.graph.rounds)
-        messages = len(seats) * rounds * self.cost.cluster.latency_s
-        slowest = max(*each, sum(each) / stages + messages)
-        return slowest + (0.0 if stages == 1 else (sum(each) - max(each)) / (stages * rounds))
+        messages = len(each) * rounds * self.cost.cluster.latency_s
+        total = sum(each[1:], each[0])
+        if stages == 1:
+            return total + messages
+        slowest = functools.reduce(np.maximum, each)
+        return np.maximum(slowest, total / stages + messages) + (total - slowest) / (stages * rounds)
 
     def _held_ways(self, option: Option, block: Block, total: float) -> Iterator[Priced]:
-        for resident in self._residency(len(block.members)):
+        for resident in self.residency(len(block.members)):
             seats = option.seats * (len(block.members) // len(option.seats))
             switch, kept, loaded = self._held(block, seats, resident, len(option.seats) == 1)
             way = Option(option.block, option.seats, 0, resident, option.stages)
             yield Priced(way, 0.0, total, switch, kept, loaded)
 
-    def _residency(self, members: int) -> Iterator[tuple[bool, ...]]:
-        if self._roomy:
-            return iter([(True,) * members])
+    def residency(self, members: int) -> Iterable[tuple[bool, ...]]:
+        """Which of so many members stay on their devices: all ways, or one where memory plays no part."""
+        if self.roomy:
+            return [(True,) * members]
         return itertools.product((True, False), repeat=members)
 
     def _held(
         self, block: Block, seats: tuple[Seat, ...], resident: tuple[bool, ...], together: bool = True
     ) -> tuple[float, int, int]:
         """Seconds of switching, memory kept always, and memory more while it works."""
-        switch, kept, loaded = 0.0, [], []
-        for member, seat, stays in zip(block.members, seats, resident, strict=True):
-            party = [part for part in (*block.early, *block.late) if member.name in (part.name, part.with_)]
-            units = sum(
-                self.cost.units(self.cost.memory(part.name, seat.devices), seat.device_type) for part in party
-            )
-            off = 0 if stays else self._left(party, seat, units)
-            switch += 0.0 if stays else sum(self.cost.switch_s(part.name) for part in party)
-            kept.append(units if stays else off)
-            loaded.append(0 if stays else units - off)
-        if self._roomy:
-            return 0.0, 0, 0
+        held = [
+            self.held(block, member, seat, stays)
+            for member, seat, stays in zip(block.members, seats, resident, strict=True)
+        ]
+        switch, kept, loaded = zip(*held, strict=True)
         join = sum if together else max
-        return switch, join(kept), join(loaded)
+        return sum(switch), join(kept), join(loaded)
 
-    def _left(self, party: list[Component], seat: Seat, units: int) -> int:
-        uses = [self.cost.memory_use(part.name).offloaded_bytes for part in party]
-        return min(units, sum(self.cost.units(use, seat.device_type) for use in uses))
+    def held(self, block: Block, member: Component, seat: Seat, stays: bool) -> tuple[float, int, int]:
+        """Of one member, with its followers: seconds of switching, memory kept, memory more at work."""
+        if self.roomy:
+            return 0.0, 0, 0
+        party = self.party(block, member)
+        units = sum(
+            self.cost.units(self.cost.memory(part.name, seat.devices), seat.device_type) for part in party
+        )
+        if stays:
+            return 0.0, units, 0
+        left = [self.cost.memory_use(part.name).offloaded_bytes for part in party]
+        off = min(units, sum(self.cost.units(one, seat.device_type) for one in left))
+        return sum(self.cost.switch_s(part.name) for part in party), off, units - off
 
     def seconds(self, name: str, seat: Seat, chunk: int, call: int = 0) -> float:
         """A component's time on a seat, with chunks over all ranks, or with calls on one rank."""
@@ -250,7 +276,7 @@ class Options:
         ranks = np.arange(1, most + 1)
         starts = {1, most, *range(1, min(self.dense, most) + 1)}
         starts.update(_starts(np.ceil(self.samples / ranks)))
-        if not self._roomy:
+        if not self.roomy:
             for part in (*block.early, *block.late):
                 use = self.cost.memory_use(part.name)
                 memory = self.cost.memory_of(device_type)
@@ -279,6 +305,6 @@ class Options:
         return sorted(set(found))
 
 
-def _starts(values: np.typing.NDArray[np.float64]) -> list[int]:
+def _starts(values: npt.NDArray[np.float64]) -> list[int]:
     """Where a falling sequence over 1, 2, ... takes a new value."""
     return [1, *(int(place) + 2 for place in np.flatnonzero(np.diff(values)))]

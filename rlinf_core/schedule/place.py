@@ -14,12 +14,12 @@ from rlinf_core.schedule.options import Option, Priced, Seat
 from rlinf_core.schedule.plan import Assignment, Plan
 from rlinf_core.schedule.tree import Rules, Tree, leaves
 
-Pool = list[int]  # free devices, rising
+Pool = npt.NDArray[np.int64]  # free devices, rising
 
 
 def plan_of(tree: Tree, rules: Rules, grown: bool = False) -> Plan:
     """A tree's plan; with `grown`, parts that share devices take all that are there for them."""
-    placed = dict(_Placer(rules, grown).place(tree, list(range(rules.cost.cluster.size))))
+    placed = dict(_Placer(rules, grown).place(tree, np.arange(rules.cost.cluster.size)))
     stages = max(leaf.option.stages for leaf in leaves(tree))
     plan = Plan(placed, stages)
     graph, cost = rules.blocks.graph, rules.cost
@@ -32,7 +32,7 @@ class _Placer:
         self.grown = grown
         self.cluster = rules.cost.cluster
         self.node_of = rules.cost.nodes
-        self.type_of = [node.type for node in self.cluster.nodes]
+        self.type_of = np.array([self.cluster.types.index(node.type) for node in self.cluster.nodes])[self.node_of]
 
     def place(self, tree: Tree, pool: Pool) -> Iterator[tuple[str, Assignment]]:
         """Assignments of a tree's components, on devices of the pool."""
@@ -48,25 +48,23 @@ class _Placer:
         if len(self.cluster.nodes) > 1 and _count(self.rules, second) > _count(self.rules, first):
             first, second = second, first
         one = self.take(pool, self.rules.devices(first))
-        used = set(one)
-        rest = [device for device in pool if device not in used]
+        rest = np.setdiff1d(pool, one, assume_unique=True)
         yield from self.place(first, one)
         yield from self.place(second, self.take(rest, self.rules.devices(second)))
 
     def _seated(self, option: Option, pool: Pool) -> Iterator[tuple[str, Assignment]]:
         block = self.rules.blocks.blocks[option.block]
         seats = option.seats * (len(block.members) // len(option.seats))
-        devices: Pool = []
+        devices: Pool = pool[:0]
         for member, seat, resident in zip(block.members, seats, option.resident, strict=True):
-            if len(option.seats) > 1 or not devices:
+            if len(option.seats) > 1 or not len(devices):
                 most = min(part.max_devices or len(pool) for part in block.members)
                 devices = self._grow(seat, pool, most) if len(option.seats) == 1 else self._sit(seat, pool)
-                used = set(devices)
-                pool = [device for device in pool if device not in used]
-            yield member.name, Assignment(tuple(devices), option.chunk, resident, seat.model_parallel)
+                pool = np.setdiff1d(pool, devices, assume_unique=True)
+            yield member.name, Assignment(tuple(devices.tolist()), option.chunk, resident, seat.model_parallel)
 
     def _grow(self, seat: Seat, pool: Pool, most: int) -> Pool:
-        alike = [device for device in pool if self.type_of[self.node_of[device]] == seat.device_type]
+        alike = self._alike(pool, seat.device_type)
         count = min(len(alike), most) // seat.model_parallel * seat.model_parallel
         return alike[:count] if self.grown and count > seat.devices else self._sit(seat, pool)
 
@@ -75,26 +73,20 @@ class _Placer:
 
     def take(self, pool: Pool, counts: dict[str, int]) -> Pool:
         """So many devices of each type."""
-        taken: Pool = []
-        for kind, count in counts.items():
-            alike = [device for device in pool if self.type_of[self.node_of[device]] == kind]
-            taken += alike if len(alike) == count else self._few_nodes(alike, count)
-        return sorted(taken)
+        taken = [self._few_nodes(self._alike(pool, kind), count) for kind, count in counts.items()]
+        return np.sort(np.concatenate(taken))
+
+    def _alike(self, pool: Pool, kind: str) -> Pool:
+        return pool[self.type_of[pool] == self.cluster.types.index(kind)]
 
     def _few_nodes(self, pool: Pool, count: int) -> Pool:
-        """The emptiest node that has them all; else whole nodes, the fullest first."""
-        nodes: dict[int, Pool] = {}
-        for device in pool:
-            nodes.setdefault(int(self.node_of[device]), []).append(device)
-        taken: Pool = []
-        left = sorted(nodes.values(), key=len, reverse=True)
-        while count:
-            enough = [devices for devices in left if len(devices) >= count]
-            chosen = min(enough, key=len) if enough else left[0]
-            left.remove(chosen) if enough else left.pop(0)
-            taken += chosen[:count]
-            count -= min(count, len(chosen))
-        return taken
+        """In the emptiest node that has as many; else the first ones."""
+        nodes, sizes = np.unique(self.node_of[pool], return_counts=True)
+        enough = np.flatnonzero(sizes >= count)
+        if not len(enough):
+            return pool[:count]
+        node = nodes[enough[sizes[enough].argmin()]]
+        return pool[self.node_of[pool] == node][:count]
 
 
 def _count(rules: Rules, tree: Tree) -> int:

@@ -15,8 +15,9 @@ from rlinf_core.schedule.plan import Mode, Plan, Prediction
 from rlinf_core.schedule.profile import Profile
 from rlinf_core.schedule.reasons import why_none, why_not
 from rlinf_core.schedule.simulate import Simulation, simulate
-from rlinf_core.schedule.tree import Rules
+from rlinf_core.schedule.tree import Rules, leaves
 
+DIFFERENT = 6  # trees of a kind that are played out
 MODES: tuple[Mode, ...] = ("collocated", "disaggregated", "hybrid")
 
 
@@ -86,12 +87,21 @@ def _found(optimum: Optimum, mode: Mode | None) -> list[Found]:
         same = optimum.collocated()
         found += [same] if same else []
     if mode in (None, "disaggregated"):
-        found += optimum.best(("space",))
+        found += _different(optimum.best(("space",)))
     if mode is None:
-        found += optimum.best()
+        found += _different(optimum.best())
     if mode in (None, "hybrid"):
-        found += optimum.best(mixed=True)
+        found += _different(optimum.best(mixed=True))
     return found
+
+
+def _different(found: list[Found]) -> list[Found]:
+    """The fastest trees whose parts have different devices, or travel in chunks of another size."""
+    kept = {}
+    for one in found:
+        seats = tuple((leaf.option.seats, leaf.option.chunk, leaf.option.stages) for leaf in leaves(one.tree))
+        kept.setdefault(seats, one)
+    return list(kept.values())[:DIFFERENT]
 
 
 def _ranked(found: list[Found], optimum: Optimum, mode: Mode | None) -> list[Candidate]:

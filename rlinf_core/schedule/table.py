@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,62 @@ import numpy as np
 
 from rlinf_core.schedule import algebra
 from rlinf_core.schedule.frontier import APART, Floats, Frontier, Ints, Mask
-from rlinf_core.schedule.options import Priced
+from rlinf_core.schedule.options import Priced, Seat
 from rlinf_core.schedule.tree import Rules
+
+
+COARSE = 1.3  # between numbers of devices in a first selection
+NEAR = 1.3  # around chosen ones
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A selection of options: a few numbers of devices, and all those near the seats given."""
+
+    seats: tuple[Seat, ...]
+
+    def rows(self, use: Ints, types: Sequence[str]) -> Mask:
+        """Which options it has."""
+        chosen = self.counts(use.sum(axis=1))
+        for seat in self.seats:
+            place = types.index(seat.device_type)
+            chosen |= (use[:, place] >= seat.devices / NEAR) & (use[:, place] <= seat.devices * NEAR)
+        return chosen
+
+    def counts(self, counts: Ints) -> Mask:
+        """Which numbers are the first in their step of a geometric series, or the largest."""
+        steps = np.floor(np.log(counts) / math.log(COARSE))
+        before = np.floor(np.log(np.maximum(counts - 1, 0.5)) / math.log(COARSE))
+        return np.asarray((steps != before) | (counts == counts.max(initial=0)))
+
+
+class _Chosen(Sequence[Priced]):
+    """Some rows of a sequence, looked up when asked for."""
+
+    def __init__(self, whole: Sequence[Priced], places: Ints) -> None:
+        self._whole = whole
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, place: int) -> Priced:  # type: ignore[override]  # no slices
+        return self._whole[int(self._places[place])]
+
+
+class _Joined(Sequence[Priced]):
+    """One sequence after another."""
+
+    def __init__(self, first: Sequence[Priced], second: Sequence[Priced]) -> None:
+        self._first = first
+        self._second = second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    def __getitem__(self, place: int) -> Priced:  # type: ignore[override]  # no slices
+        beyond = place - len(self._first)
+        return self._first[place] if beyond < 0 else self._second[beyond]
 
 
 @dataclass(frozen=True)
@@ -26,8 +81,22 @@ class Table:
     memory: Ints  # [n, 2]
     style: Ints
 
-    def frontier(self, rules: Rules, number: int, rows: Mask | None = None) -> Frontier:
-        """The options (or some rows of them) as ways for their block."""
+    def take(self, rows: Mask | Ints) -> Table:
+        """Some of the rows."""
+        places = np.flatnonzero(rows) if rows.dtype == bool else rows
+        return Table(
+            _Chosen(self.priced, places),
+            self.early[rows],
+            self.late[rows],
+            self.switch[rows],
+            self.chunked[rows],
+            self.use[rows],
+            self.memory[rows],
+            self.style[rows],
+        )
+
+    def frontier(self, rules: Rules, number: int) -> Frontier:
+        """The options as ways for their block."""
         waits = bool(rules.blocks.blocks[number].late)
         whole = algebra.leaf(self.early, self.late, waits, 1.0, self.switch)
         chunks = algebra.leaf(self.early, self.late, waits, rules.share, self.switch)
@@ -35,8 +104,7 @@ class Table:
         seen = rules.seen(1 << number, algebra.Times(*times))
         made = np.zeros((len(self.priced), 3), dtype=np.int64)
         made[:, 0], made[:, 1] = -1, np.arange(len(self.priced))
-        found = Frontier(np.column_stack(seen), self.use, self.memory, self.style, made)
-        return found if rows is None else found.take(rows)
+        return Frontier(np.column_stack(seen), self.use, self.memory, self.style, made)
 
 
 def table(priced: Sequence[Priced], types: Sequence[str]) -> Table:
@@ -55,4 +123,18 @@ def table(priced: Sequence[Priced], types: Sequence[str]) -> Table:
         use,
         np.array([(one.kept, one.loaded) for one in priced], dtype=np.int64).reshape(len(priced), 2),
         np.array([APART if len(one.option.seats) > 1 else 0 for one in priced], dtype=np.int64),
+    )
+
+
+def both(first: Table, second: Table) -> Table:
+    """All rows of two."""
+    return Table(
+        _Joined(first.priced, second.priced),
+        np.concatenate([first.early, second.early]),
+        np.concatenate([first.late, second.late]),
+        np.concatenate([first.switch, second.switch]),
+        np.concatenate([first.chunked, second.chunked]),
+        np.concatenate([first.use, second.use]),
+        np.concatenate([first.memory, second.memory]),
+        np.concatenate([first.style, second.style]),
     )

@@ -130,7 +130,11 @@ def _best(blocks: Blocks, cost: CostModel, options: Options, chunk: int) -> floa
     rules = Rules(blocks, cost, chunk)
     room = np.array([cost.cluster.count(kind) for kind in cost.cluster.types])
     found = [
-        list(options.of(number, 0)) + (list(options.of(number, chunk)) if chunk and number in blocks.streams else [])
+        [
+            *options.of(number, 0),
+            *(options.of(number, chunk) if chunk and number in blocks.streams else ()),
+            *(options.apart(number) if blocks.blocks[number].cycle else ()),
+        ]
         for number in range(len(blocks.blocks))
     ]
     best = np.inf
