@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -76,11 +77,11 @@ def one_device_each(component: str, ranks: Sequence[RankPlacement]) -> tuple[int
                 f"placement.{component}: process {rank.rank} has {has}; each process runs on exactly one "
                 f"device here. {works}"
             )
-    for device in dict.fromkeys(devices):
-        if devices.count(device) > 1:
+    for device, count in Counter(devices).items():
+        if count > 1:
             raise ConfigError(
-                f"placement.{component}: device {device} has {devices.count(device)} of its processes; a "
-                f"device runs one process of each component here. {works}"
+                f"placement.{component}: device {device} has {count} of its processes; a device runs one "
+                f"process of each component here. {works}"
             )
     return tuple(devices)
 

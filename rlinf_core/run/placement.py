@@ -84,10 +84,11 @@ def _refuse(problems: Iterator[str], came: str) -> None:
 
 def _types(sets: Devices, cluster: Cluster) -> Iterator[str]:
     """The devices of a component are of one type, so that none waits for another."""
+    type_of = [node.type for node in cluster.nodes for _ in range(node.devices)]
     for name, devices in sets.items():
-        types = list(dict.fromkeys(map(cluster.type_of, devices)))
+        types = list(dict.fromkeys(type_of[device] for device in devices))
         if len(types) > 1:
-            own = as_ranges(device for device in devices if cluster.type_of(device) == types[0])
+            own = as_ranges(device for device in devices if type_of[device] == types[0])
             yield (
                 f"placement.{name}: its devices are of several types, {' and '.join(types)}; those of one "
                 f"component are of one type. One that works: {name}: {own}"
