@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rlinf_core.api.spans import HostSpan, SpanKind
-
-Interval = tuple[float, float]
-Rows = dict[str, dict[str, list[Interval]]]  # host or worker -> kind -> intervals
+from rlinf_core.api.spans import HostSpan, Span, SpanKind
 
 
 @dataclass(frozen=True)
 class ComponentTime:
     """One component in a window. Seconds are of one rank: the most, or the mean over ranks."""
 
-    ranks: int
     busy_s: float  # of the busiest rank, waits and moves not counted
     busy_mean_s: float
     wait_mean_s: float
     load_mean_s: float
     transfer_mean_s: float
-    samples: int  # over all ranks; ranks in lockstep each see every sample
-    rank_samples: int  # of the rank with the most
-    chunk: float  # mean samples of a chunk on one rank; 0 = no stage ran
 
 
 def component_times(spans: Iterable[HostSpan], began: float, ended: float) -> dict[str, ComponentTime]:
-    """Every component of which a rank ran within the window, by name."""
-    kept = [one for one in spans if one.span.end > began and one.span.start < ended]
-    workers, busy = _by_worker(kept, began, ended)
-    ranks: dict[str, list[str]] = defaultdict(list)
-    for worker in workers:
-        ranks[worker.partition("[")[0]].append(worker)
-    counts = _counts(kept)
-    return {name: _component(ranks[name], workers, busy, counts) for name in sorted(ranks)}
+    """Every component of which a rank ran within the window, by name.
+
+    A process does one thing at a time and its spans nest, so a moment belongs to the innermost span: a
+    worker that acts within another's stage is busy then, and the other is not.
+    """
+    kinds: dict[str, dict[SpanKind, float]] = defaultdict(lambda: defaultdict(float))
+    for span, seconds in _alone(spans, began, ended):
+        kinds[span.worker][span.kind] += seconds
+    ranks: dict[str, list[dict[SpanKind, float]]] = defaultdict(list)
+    for worker in sorted(kinds):
+        ranks[worker.partition("[")[0]].append(kinds[worker])
+    return {name: _component(found) for name, found in ranks.items()}
 
 
 def step_times(
@@ -65,93 +64,58 @@ def step_times(
 
 def device_seconds(spans: Iterable[HostSpan], began: float, ended: float) -> dict[str, float]:
     """Seconds within the window in which some worker of each host worked."""
-    kept = list(spans)
-    hosts: dict[str, list[Interval]] = defaultdict(list)
-    _, busy = _by_worker(kept, began, ended)
-    for host, worker in dict.fromkeys((one.host, one.span.worker) for one in kept):
-        hosts[host] += busy[host, worker]
-    return {host: _length(_union(intervals)) for host, intervals in hosts.items()}
+    busy: dict[str, float] = {}
+    for host, found in _hosts(spans).items():
+        pieces = _innermost(found)
+        busy[host] = sum(_within(piece, began, ended) for span, *piece in pieces if span.kind == "run")
+    return busy
 
 
-def _by_worker(
-    spans: Iterable[HostSpan], began: float, ended: float
-) -> tuple[Rows, dict[tuple[str, str], list[Interval]]]:
-    """Intervals of each worker by kind, and in which it was busy, by host and worker."""
-    rows: Rows = defaultdict(lambda: defaultdict(list))
-    moving: dict[str, list[Interval]] = defaultdict(list)
-    places: dict[tuple[str, str], None] = {}
-    for one in spans:
-        piece = (max(one.span.start, began), min(one.span.end, ended))
-        if piece[0] < piece[1]:
-            rows[one.span.worker][one.span.kind].append(piece)
-        if one.span.kind == "load":
-            moving[one.host].append(piece)
-        places[one.host, one.span.worker] = None
-    busy = {}
-    for host, worker in places:
-        idle = _union([*rows[worker]["wait"], *moving[host]])
-        busy[host, worker] = _without(_union(rows[worker]["run"]), idle)
-    return rows, busy
-
-
-def _component(
-    workers: Sequence[str],
-    rows: Rows,
-    busy: dict[tuple[str, str], list[Interval]],
-    counts: dict[str, tuple[int, int]],
-) -> ComponentTime:
+def _component(ranks: Sequence[dict[SpanKind, float]]) -> ComponentTime:
     def mean(kind: SpanKind) -> float:
-        return sum(_length(_union(rows[worker][kind])) for worker in workers) / len(workers)
+        return sum(rank[kind] for rank in ranks) / len(ranks)
 
-    seconds = [_length(found) for (_, worker), found in busy.items() if worker in workers]
-    samples = [counts.get(worker, (0, 0))[0] for worker in workers]
-    chunks = sum(counts.get(worker, (0, 0))[1] for worker in workers)
     return ComponentTime(
-        ranks=len(workers),
-        busy_s=max(seconds),
-        busy_mean_s=sum(seconds) / len(workers),
+        busy_s=max(rank["run"] for rank in ranks),
+        busy_mean_s=mean("run"),
         wait_mean_s=mean("wait"),
         load_mean_s=mean("load"),
         transfer_mean_s=mean("transfer"),
-        samples=sum(samples),
-        rank_samples=max(samples),
-        chunk=sum(samples) / chunks if chunks else 0.0,
     )
 
 
-def _counts(spans: Iterable[HostSpan]) -> dict[str, tuple[int, int]]:
-    """Samples and chunks of each worker's stages."""
-    found: dict[str, tuple[int, int]] = {}
+def _alone(spans: Iterable[HostSpan], began: float, ended: float) -> Iterator[tuple[Span, float]]:
+    """Each span's seconds within the window in which it was the innermost one of its host."""
+    for found in _hosts(spans).values():
+        for span, *piece in _innermost(found):
+            seconds = _within(piece, began, ended)
+            if seconds > 0.0:
+                yield span, seconds
+
+
+def _hosts(spans: Iterable[HostSpan]) -> dict[str, list[Span]]:
+    hosts: dict[str, list[Span]] = defaultdict(list)
     for one in spans:
-        if one.span.kind == "run":
-            samples, chunks = found.get(one.span.worker, (0, 0))
-            found[one.span.worker] = (samples + one.span.samples, chunks + one.span.chunks)
-    return found
+        hosts[one.host].append(one.span)
+    return hosts
 
 
-def _union(intervals: Iterable[Interval]) -> list[Interval]:
-    merged: list[Interval] = []
-    for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return merged
+def _innermost(spans: Sequence[Span]) -> Iterator[tuple[Span, float, float]]:
+    """Pieces of time with the span that began last among those that cover them."""
+    waiting = sorted(spans, key=lambda span: span.start, reverse=True)
+    active: list[tuple[float, float, int]] = []  # latest start first, then earliest end
+    borders = sorted({edge for span in spans for edge in (span.start, span.end)})
+    number = len(waiting) - 1
+    for start, end in itertools.pairwise(borders):
+        while number >= 0 and waiting[number].start <= start:
+            heapq.heappush(active, (-waiting[number].start, waiting[number].end, number))
+            number -= 1
+        while active and active[0][1] <= start:
+            heapq.heappop(active)
+        if active:
+            yield waiting[active[0][2]], start, end
 
 
-def _without(intervals: Sequence[Interval], holes: Sequence[Interval]) -> list[Interval]:
-    """What is left of merged intervals outside of merged holes."""
-    left = []
-    for start, end in intervals:
-        for hole_start, hole_end in holes:
-            if start < hole_start < end:
-                left.append((start, hole_start))
-            if hole_start < end and hole_end > start:
-                start = min(end, hole_end)
-        if start < end:
-            left.append((start, end))
-    return left
-
-
-def _length(intervals: Iterable[Interval]) -> float:
-    return sum(end - start for start, end in intervals)
+def _within(piece: Sequence[float], began: float, ended: float) -> float:
+    start, end = piece
+    return max(0.0, min(end, ended) - max(start, began))

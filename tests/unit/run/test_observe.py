@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlinf_core.api.spans import HostSpan, Span
-from rlinf_core.run.observe import measurements, own_seconds
+from rlinf_core.run.observe import measurements
 from rlinf_core.schedule.graph import Component, Edge, Graph
 from rlinf_core.schedule.plan import Assignment, Plan
 
@@ -39,26 +39,6 @@ TOGETHER = [
         ("actor[1]", "run", 16.0, 19.0),
     ),
 ]
-
-
-def test_time_belongs_to_the_innermost_worker_and_waiting_to_nobody() -> None:
-    assert own_seconds(TOGETHER, 0.0, 99.0) == pytest.approx(
-        {
-            "environment[0]": 3.5,
-            "rollout[0]": 2.0,
-            "actor[0]": 3.0,
-            "environment[1]": 1.0,
-            "rollout[1]": 3.0,
-            "actor[1]": 2.5,
-        }
-    )
-
-
-def test_what_lies_outside_the_window_does_not_count() -> None:
-    found = own_seconds(TOGETHER, 11.5, 18.0)
-    assert found["rollout[0]"] == 1.5
-    assert found["environment[0]"] == 3.0
-    assert found["actor[0]"] == 2.0
 
 
 def test_a_component_takes_as_long_as_its_slowest_rank() -> None:

@@ -50,13 +50,6 @@ def test_metrics_of_a_step() -> None:
     )
 
 
-def test_samples_and_chunks_of_components() -> None:
-    found = component_times(SPANS, 0.0, 10.0)
-    rollout = found["rollout"]
-    assert (rollout.ranks, rollout.samples, rollout.rank_samples, rollout.chunk) == (2, 16, 10, 4.0)
-    assert (found["actor"].samples, found["actor"].chunk) == (16, 16.0)
-
-
 def test_only_what_lies_in_the_window_counts() -> None:
     assert device_seconds(SPANS, 3.0, 7.0) == pytest.approx({"device0": 2.5, "device1": 4.0, "reward": 0.0})
     assert set(component_times(SPANS, 8.5, 10.0)) == {"actor", "reward"}
@@ -82,6 +75,23 @@ def test_moving_memory_within_a_run_is_not_work() -> None:
     assert device_seconds(spans, 0.0, 10.0) == {"d": 8.0}
     times = component_times(spans, 0.0, 10.0)
     assert (times["a"].busy_s, times["b"].load_mean_s, times["b"].busy_s) == (8.0, 2.0, 0.0)
+
+
+def test_time_belongs_to_the_innermost_worker() -> None:
+    spans = [
+        _span("d", "environment[0]", "run", 0, 6),  # of which 2 are the policy's, and 0.5 are waiting
+        _span("d", "environment[0]", "wait", 0, 0.5),
+        _span("d", "rollout[0]", "run", 1, 2),
+        _span("d", "environment[0]", "run", 2, 3),  # a part of itself, such as one call of the simulator
+        _span("d", "rollout[0]", "run", 4, 5),
+        _span("e", "environment[1]", "run", 0, 4),
+        _span("e", "rollout[1]", "run", 0, 3),
+    ]
+    times = component_times(spans, 0.0, 10.0)
+    assert (times["environment"].busy_s, times["environment"].busy_mean_s) == (3.5, 2.25)
+    assert (times["rollout"].busy_s, times["rollout"].busy_mean_s) == (3.0, 2.5)
+    assert device_seconds(spans, 0.0, 10.0) == {"d": 5.5, "e": 4.0}
+    assert component_times(spans, 1.5, 4.5)["rollout"].busy_s == 1.5
 
 
 def test_a_device_without_spans_is_idle() -> None:
