@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from rlinf_core.api import SimulatorCapabilities
 from rlinf_core.plugins import Offer, PluginManager
 from rlinf_core.testing.checks import run_checks
 from rlinf_core.testing.scaffold import scaffold
@@ -109,3 +111,52 @@ def test_each_fault_of_a_simulator_is_found(sound, plant, check):
     faulty.__dict__["cls"] = plant(sound.cls)
     failed = {result.name for result in run_checks(faulty) if result.outcome == "failed"}
     assert f"check_simulators_{check}" in failed
+
+
+def keeps(*names):
+    """A simulator that saves these attributes only; it shows what it showed when it was saved."""
+
+    def plant(base):
+        class Keeps(base):
+            def save_state(self):
+                values = {name: getattr(self, name) for name in names}
+                return pickle.dumps((values, self._observation()))
+
+            def load_state(self, state):
+                values, shown = pickle.loads(state)
+                for name, value in values.items():
+                    setattr(self, name, value)
+                return shown
+
+        return Keeps
+
+    return plant
+
+
+def starts_over_after_offload(base):
+    class StartsOver(keeps("_position_N", "_steps_N", "_random_N")(base)):
+        def offload(self):
+            self._position_N[:] = 0.0
+
+    return StartsOver
+
+
+@pytest.mark.parametrize(
+    ("plant", "failed"),
+    [
+        (keeps("_position_N", "_steps_N", "_random_N"), set()),
+        (keeps("_steps_N", "_random_N"), {"check_simulators_state"}),
+        (lambda base: base, {"check_simulators_state"}),
+        (starts_over_after_offload, {"check_simulators_offload"}),
+    ],
+)
+def test_what_a_simulator_says_it_saves_and_frees_is_checked(sound, plant, failed):
+    spec = replace(sound.spec, provides=SimulatorCapabilities(save_state=True, offload=True))
+    promising = Subject(spec, sound.config)
+    promising.__dict__["cls"] = plant(sound.cls)
+    assert {result.name for result in run_checks(promising) if result.outcome == "failed"} == failed
+
+
+def test_a_simulator_that_says_nothing_is_not_asked(sound):
+    skipped = {result.message for result in run_checks(sound) if result.outcome == "skipped"}
+    assert skipped == {"the simulator does not save its state", "the simulator does not offload"}
