@@ -129,6 +129,11 @@ class Trainer(ABC):
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """Start with a fresh optimizer and schedule, weights and version kept."""
 
+    def memory_bytes(self) -> float:
+        """What this rank holds on its device between steps: weights, gradients, optimizer state. 0 =
+        unknown; plans then take no account of it."""
+        return 0.0
+
     def onload(self) -> None:
         """Bring everything onto the device."""
 

@@ -78,6 +78,10 @@ class Decoder(ABC):
     def release(self, slots: Sequence[int]) -> None:
         """Free slots, to be admitted again."""
 
+    def memory_bytes(self) -> float:
+        """What the cache holds; 0 = unknown."""
+        return 0.0
+
 
 class Model(ABC):
     """A policy architecture with its processor. Constructed with its config dataclass."""

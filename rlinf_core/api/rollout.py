@@ -35,6 +35,10 @@ class RolloutEngine(ABC):
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version, completely, before the next token; returns the version."""
 
+    def memory_bytes(self) -> float:
+        """What this rank holds on its device: weights of its own and the cache. 0 = unknown."""
+        return 0.0
+
     def onload(self) -> None:
         """Bring weights and cache onto the device."""
 

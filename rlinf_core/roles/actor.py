@@ -149,6 +149,10 @@ class ActorWorker(Worker):
                 "last step is complete: free some space and resume the run"
             ) from err
 
+    def memory_bytes(self) -> float:
+        """As the trainer says."""
+        return self.trainer.memory_bytes()
+
     def onload(self) -> None:
         """Bring the trainer onto its device."""
         self.trainer.onload()

@@ -13,7 +13,7 @@ from rlinf_core.comm.spans import span
 from rlinf_core.errors import ModelError
 from rlinf_core.roles.setup import Spaces, build_model
 from rlinf_core.roles.weights import Receiver
-from rlinf_core.worker import WorkerContext
+from rlinf_core.worker import WorkerContext, on_host
 
 if TYPE_CHECKING:
     from rlinf_core.api import ActionSample, WeightBucket
@@ -103,6 +103,11 @@ class PolicyWorker(Receiver):
         sample = self.model.act(self.module, observations, question.seeds, question.greedy)
         sample.actions = sample.actions.cpu()
         return Answer(sample, self.version)
+
+    @on_host
+    def memory_bytes(self) -> float:
+        """Of the weights."""
+        return float(sum(tensor.nbytes for tensor in self.module.state_dict().values()))
 
     def onload(self) -> None:
         """Bring the weights onto the device."""

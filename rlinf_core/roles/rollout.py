@@ -37,6 +37,10 @@ class RolloutWorker(Receiver):
         """Finished samples as they finish."""
         yield from self.engine.generate(chunks, sampling)
 
+    def memory_bytes(self) -> float:
+        """As the engine says."""
+        return self.engine.memory_bytes()
+
     def onload(self) -> None:
         """Bring weights and cache onto the device."""
         self.engine.onload()

@@ -73,6 +73,12 @@ class Crew:
                 self.groups[name].call("set_resident", part.resident).wait()
             self._resident[name] = part.resident
 
+    def memory_bytes(self) -> dict[str, float]:
+        """What each group holds on its fullest device, where that is known."""
+        calls = {name: group.call("memory_bytes") for name, group in self.groups.items()}
+        held = {name: max(call.wait()) for name, call in calls.items()}
+        return {name: size for name, size in held.items() if size and name in self._resident}
+
     def _wanted(self, plan: Plan) -> dict[str, tuple[Any, ...]]:
         """Every group with what it is built from: its devices, and what else makes it another one."""
         at = {name: part.devices for name, part in plan.assignments.items()}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlinf_core.comm.packing import pack
 from rlinf_core.run.candidates import PROFILE
 from rlinf_core.run.observe import measurements
 from rlinf_core.run.planning import HISTORY, Move, Planning, history, run_fingerprint
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.flows.flow import StepResult
     from rlinf_core.run.compose import RunGraph
+    from rlinf_core.schedule.graph import Graph
     from rlinf_core.schedule.plan import Plan
 
 PLAN = "plan.yaml"  # the present one
+ROWS_WEIGHED = 8
 
 
 class Steering:
@@ -111,6 +114,8 @@ class Steering:
             measurements=measurements(spans, plan, graph, began + sync_s, ended, device_type),
             sync_s=sync_s,
             switch_s=self._switch_s,
+            memory_bytes={} if self.settled else self.graph.crew.memory_bytes(),
+            sample_bytes={} if self.settled else _sample_bytes(result, graph),
         )
 
     def _record(self, move: Move) -> None:
@@ -118,3 +123,10 @@ class Steering:
         (self.output / PLAN).write_text(text)
         with (self.output / HISTORY).open("a") as file:
             file.write(json.dumps({"step": move.step, "plan": text}) + "\n")
+
+
+def _sample_bytes(result: StepResult, graph: Graph) -> dict[str, float]:
+    """What a row takes on its way to training; every component before passes on about as much."""
+    some = result.rows[:ROWS_WEIGHED]
+    size = pack(some).size / max(1, len(some))
+    return {edge.source: size for edge in graph.edges}

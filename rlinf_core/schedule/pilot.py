@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Protocol
 
 from rlinf_core.schedule.drift import Drift
+from rlinf_core.schedule.memory import memory_use
 from rlinf_core.schedule.plan import Plan
 from rlinf_core.schedule.profile import Measurement, Profile
 
@@ -36,6 +37,8 @@ class Observed:
     measurements: tuple[Measurement, ...]
     sync_s: float = 0.0
     switch_s: float = 0.0  # seconds of the last move to another plan
+    memory_bytes: Mapping[str, float] = field(default_factory=dict)  # of a component on one device
+    sample_bytes: Mapping[str, float] = field(default_factory=dict)  # of what a component yields, a sample
 
 
 @dataclass
@@ -77,6 +80,7 @@ class Pilot:
         self._cold = True  # the first step with a plan is not like those that follow
         self._scale = 0.0  # work of the first step that was measured
         self._recent: list[Observed] = []
+        self._memory: dict[str, dict[int, float]] = {}
         self._drift = Drift()
 
     @property
@@ -112,7 +116,13 @@ class Pilot:
     def _learn(self, observed: Observed) -> None:
         self._scale = self._scale or observed.work
         self._trials[-1].rates.append(observed.step_s / observed.work)
-        profile = self.profile.adding(self._scaled(observed))
+        for name, held in observed.memory_bytes.items():
+            self._memory.setdefault(name, {})[len(self.plan.assignments[name].devices)] = held
+        profile = replace(
+            self.profile.adding(self._scaled(observed)),
+            memory={name: memory_use(held) for name, held in self._memory.items()},
+            sample_bytes={**self.profile.sample_bytes, **observed.sample_bytes},
+        )
         if self.plan.mode == "collocated":
             self.profile = replace(profile, sync_shared_s=observed.sync_s)
         else:

@@ -56,6 +56,10 @@ class Worker:
     def offload(self) -> None:
         """Free the device for others, keeping everything. Called when another's turn comes."""
 
+    def memory_bytes(self) -> float:
+        """What the worker holds on its device while it is there; 0 = next to nothing, or unknown."""
+        return 0.0
+
     def beside(self, *peers: str) -> AbstractContextManager[None]:
         """Within the block these workers of the same process are on the device too.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rlinf_backend_fsdp.rollout_rows import Rows
 from rlinf_backend_fsdp.rollout_sampling import draw
-from rlinf_backend_fsdp.shelf import Shelf, lend
+from rlinf_backend_fsdp.shelf import Shelf, lend, stored_bytes
 from rlinf_core.api import Decoder, LoRAConfig, Model, RolloutEngine, WeightBucket
 from rlinf_core.errors import ModelError
 from rlinf_core.types import Request, Sample, Sampling
@@ -93,6 +93,11 @@ class HFRollout(RolloutEngine):
                     yield samples
         finally:
             decoder.release(rows.slots_R.tolist())
+
+    def memory_bytes(self) -> float:
+        """Weights, and the cache at its largest so far."""
+        cache = 0.0 if self._decoder is None else self._decoder.memory_bytes()
+        return stored_bytes(self._parameters().values()) + cache
 
     def onload(self) -> None:
         """Bring the weights back onto the device; the cache is allocated by the next `generate`."""

@@ -61,6 +61,11 @@ class Shelf:
         return buffer.copy_(_as_bytes(storage), non_blocking=True)
 
 
+def stored_bytes(tensors: Iterable[Tensor]) -> float:
+    """What the tensors hold in this process, each storage once."""
+    return float(sum(storage.nbytes() for storage in storages(tensors).values()))
+
+
 def storages(tensors: Iterable[Tensor]) -> dict[int, Bytes]:
     """The distinct storages of these tensors by identity, of sharded ones this rank's part."""
     found = {}

@@ -24,7 +24,7 @@ from rlinf_backend_fsdp.policy import (
     wants_sharding,
 )
 from rlinf_backend_fsdp.reference import Reference
-from rlinf_backend_fsdp.shelf import Shelf, borrowed
+from rlinf_backend_fsdp.shelf import Shelf, borrowed, stored_bytes
 from rlinf_backend_fsdp.world import join_world
 from rlinf_core.api import (
     LoRAConfig,
@@ -192,6 +192,11 @@ class FSDPTrainer(Trainer):
         """Rank 0 writes the model's own format, adapters merged; adapters alone go to `path/adapter`."""
         self.onload()
         export_policy(self, path)
+
+    def memory_bytes(self) -> float:
+        """Of this rank's shards."""
+        weights = [*self.policy.parameters(), *self.policy.buffers(), *self.reference.tensors()]
+        return stored_bytes([*weights, *self._leaves.gradients(), *self.optimizer.tensors()])
 
     def onload(self) -> None:
         """Bring back what `offload` took; other methods do so too."""

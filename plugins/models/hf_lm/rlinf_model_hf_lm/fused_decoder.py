@@ -87,6 +87,10 @@ class FusedDecoder(Decoder):
         self._positions_R = self._positions_R[:kept].clone()
         self._order = None
 
+    def memory_bytes(self) -> float:
+        """Keys, values and mask."""
+        return self._cache.memory_bytes()
+
     def _step_block(
         self,
         index: int,

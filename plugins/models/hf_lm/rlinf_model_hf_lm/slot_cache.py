@@ -36,6 +36,10 @@ class SlotCache:
         """The leftmost column that any row reads."""
         return min(self.starts)
 
+    def memory_bytes(self) -> float:
+        """Of the buffers, free rows included."""
+        return float(self.keys.nbytes + self.values.nbytes + self.mask.nbytes)
+
     @property
     def even(self) -> bool:
         """True when all rows have one length, so that no mask is needed."""
