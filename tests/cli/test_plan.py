@@ -31,7 +31,7 @@ def test_the_fastest_plan_comes_first_and_the_others_say_why_not(rlinf, profile)
     assert "rollout > reward > actor: 64 samples a step on 2 x cpu (1 node)" in ended.err
     first, *others = [line.split("\t") for line in ended.out.splitlines()]
     assert first == ["1", "collocated", "28 s", "0%", "2.0 GiB", "rollout 0-1, actor 0-1", ""]
-    assert {row[1] for row in others} == {"collocated", "disaggregated", "hybrid"}
+    assert {row[1] for row in others} >= {"disaggregated", "hybrid"}
     assert all(" slower (" in row[-1] for row in others)
 
 
