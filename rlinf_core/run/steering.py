@@ -70,7 +70,8 @@ class Steering:
     @property
     def predicted(self) -> dict[str, float]:
         """Metrics of what is expected of a step."""
-        expected = self.graph.plan.prediction
+        plan = self.graph.plan if self._pilot is None else self._pilot.plan
+        expected = plan.prediction
         return {} if expected is None else {"time/predicted": expected.step_s}
 
     def after(

@@ -44,8 +44,8 @@ class Plan:
 
     @property
     def mode(self) -> Mode:
-        """`collocated`: all components share the same devices; `disaggregated`: no two components
-        (cycles count as one where they share devices) share one; `hybrid`: anything between."""
+        """`collocated`: all components sit on the same devices; `disaggregated`: there are sets of devices
+        that do not overlap, each with one or more components; `hybrid`: anything between."""
         sets = list(dict.fromkeys(frozenset(part.devices) for part in self.assignments.values()))
         if len(sets) == 1:
             return "collocated"
