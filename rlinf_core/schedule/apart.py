@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -103,7 +103,7 @@ class Apart:
         rows = np.asarray(found.seconds.min(axis=0) <= limit)
         if wanted is not None:
             seats = wanted.seats[which : which + 1] if len(wanted.seats) > 1 else wanted.seats
-            rows &= Wanted(seats).rows(found.use, self._options.cost.cluster.types)
+            rows &= replace(wanted, seats=seats).rows(found.use, self._options.cost.cluster.types)
         return found.take(rows)
 
     def _staged(self, places: list[_Places], rows: Ints) -> tuple[Floats, Ints]:

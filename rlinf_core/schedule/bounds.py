@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlinf_core.schedule.algebra import Times
 from rlinf_core.schedule.blocks import Blocks
 from rlinf_core.schedule.cost import GRAIN
 from rlinf_core.schedule.frontier import Floats, Frontier, Ints, Mask
@@ -22,6 +23,28 @@ class Rivals:
     mask: int
     least_s: float  # of the fastest of them
     use: Ints  # [ways, types] that they need at least together
+
+
+class _Fastest:
+    """The least seconds of one block on so many devices of each type."""
+
+    def __init__(self, front: Frontier, room: Ints) -> None:
+        kinds = (front.use > 0).sum(axis=1)
+        seconds = front.times[:, 2]
+        self._mixed = float(seconds[kinds > 1].min(initial=np.inf))
+        self._by_type = []
+        for place, most in enumerate(room):
+            least = np.full(int(most) + 1, np.inf)
+            rows = (kinds == 1) & (front.use[:, place] > 0)
+            np.minimum.at(least, front.use[rows, place], seconds[rows])
+            self._by_type.append(np.minimum.accumulate(least))
+
+    def on(self, room: Ints) -> Floats:
+        """For every row of device counts by type, all of them zero or more."""
+        found = np.full(len(room), self._mixed)
+        for place, least in enumerate(self._by_type):
+            found = np.minimum(found, least[room[:, place]])
+        return found
 
 
 class Bounds:
@@ -48,22 +71,50 @@ class Bounds:
         self.least_s = {mask: float(fronts[mask].times[:, 2].min(initial=np.inf)) for mask in single}
         self.rivals = list(self._rivals(single)) if np.isfinite(limit) else []
         self.work = self._work(single)
+        self.fastest = {one: _Fastest(fronts[one], room) for one in single}
 
-    def allow(self, mask: int, seconds: Floats, use: Ints) -> Mask:
+    def allow(self, mask: int, times: Times, use: Ints) -> Mask:
         """Which of some ways for a set of blocks could be part of a plan within the limit."""
+        seconds = times.c
         if not np.isfinite(self.limit):
             return np.ones(len(seconds), dtype=bool)
-        allowed = np.asarray(seconds + self.fill[mask] <= self.limit)
-        for rivals in self.rivals:
-            if not rivals.mask & mask:
-                adds = np.asarray(seconds + rivals.least_s <= self.limit) & ("time" in self.kinds)
-                for row in rivals.use if "space" in self.kinds else ():
-                    adds |= (use + row <= self.room).all(axis=1)
-                allowed &= adds
         weights, shares = self.work
         left = float(weights @ self.room) * self.limit - seconds * (use @ weights)
         rest = sum(share for one, share in shares.items() if not one & mask)
-        return allowed & np.asarray(left >= rest * (1 - 1e-9))
+        allowed = np.asarray(seconds + self.fill[mask] <= self.limit)
+        allowed &= np.asarray(left >= rest * (1 - 1e-9))
+        for rivals in self.rivals:
+            if not rivals.mask & mask:
+                adds = np.asarray(seconds + rivals.least_s <= self.limit) & ("time" in self.kinds)
+                allowed &= adds | self._has_room(rivals, mask, times, use)
+        return allowed
+
+    def _has_room(self, rivals: Rivals, mask: int, times: Times, use: Ints) -> Mask:
+        """Where rivals could have devices of their own beside a set of blocks."""
+        if "space" not in self.kinds:
+            return np.zeros(len(use), dtype=bool)
+        if rivals.mask.bit_count() == 1:
+            fill = self._between(rivals.mask, mask, times)
+            return np.asarray(self.fastest[rivals.mask].on(self.room - use) + fill <= self.limit)
+        room = np.zeros(len(use), dtype=bool)
+        for row in rivals.use:
+            room |= (use + row <= self.room).all(axis=1)
+        return room
+
+    def _between(self, one: int, mask: int, times: Times) -> Floats | float:
+        """What a set of blocks takes at least after a block before it has ended, or before one after it
+        can begin."""
+        if self._reach(one, mask):
+            return times.d
+        return times.a if self._reach(mask, one) else 0.0
+
+    def _reach(self, first: int, second: int) -> bool:
+        """Whether links lead from one set to the other."""
+        seen = first
+        for _ in self.blocks.blocks:
+            for link in self.blocks.links:
+                seen |= (seen >> link.source & 1) << link.target
+        return bool(seen & second)
 
     def forget(self, mask: int, memory: Ints) -> Ints:
         """Memory of ways for a set of blocks, 0 where it fits beside whatever the others hold."""

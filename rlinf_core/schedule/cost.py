@@ -84,12 +84,13 @@ class CostModel:
 
     def transfer_s(self, source: str, samples: int, messages: int, bytes_per_s: float = 0.0) -> float:
         """What `source` yields for `samples`, in so many messages, to other devices. Without a bandwidth,
-        over the slowest link that the cluster has."""
+        as if a quarter of the nodes sent at the same time."""
         size = self.profile.sample_bytes.get(source, 0.0) * samples
-        return messages * self.cluster.latency_s + size / (bytes_per_s or self._slowest)
+        return messages * self.cluster.latency_s + size / (bytes_per_s or self._slowest * max(1, len(self.cluster.nodes) // 4))
 
     def sync_s(self, source: str, together: bool, bytes_per_s: float = 0.0) -> float:
-        """Weights from `source` to a component on the same devices (`together`) or on others."""
+        """Weights from `source` to a component on the same devices (`together`) or on others, where
+        every node takes in all of them."""
         if together:
             return self.profile.sync_shared_s
         size = self.profile.weight_bytes.get(source, 0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -50,7 +49,7 @@ class Dynamic:
         fronts = {1 << number: self._fitting(front) for number, front in enumerate(leaves)}
         self._bounds = Bounds(rules.blocks, fronts, self.room, self.limit, kinds)
         for mask, front in fronts.items():
-            sure = front.take(self._bounds.allow(mask, front.times[:, 2], front.use))
+            sure = front.take(self._bounds.allow(mask, front.columns, front.use))
             self.frontiers[mask] = self._lean(mask, sure).pruned(self.styles)
 
     def solve(self, most: int) -> Frontier:
@@ -108,7 +107,7 @@ class Dynamic:
         left += start
         times = self._times(mask, step, one, two, left, right)
         use = self._use(step, one, two, left, right)
-        sure = self._bounds.allow(mask, times.c, use)
+        sure = self._bounds.allow(mask, times, use)
         left, right, use = left[sure], right[sure], use[sure]
         columns = np.column_stack([column[sure] for column in times])
         kept, loaded = self._memory(step, one, two, left, right)
@@ -159,10 +158,8 @@ class Dynamic:
 
 
 def chunk_sizes(samples: int, quantum: int, streams: bool) -> list[int]:
-    """Sizes of chunks that are tried: all samples (0), then 1/2, 1/3, 1/4, 1/6, ... in whole quanta."""
+    """Sizes of chunks that are tried: all samples (0), then 1/2, 1/4, ... 1/64, in whole quanta."""
     if not streams:
         return [0]
-    waves = sorted({2**power * odd for power, odd in itertools.product(range(7), (1, 3))})
-    sizes = [-(-samples // (wave * quantum)) * quantum for wave in waves if 1 < wave <= 64]
+    sizes = [-(-samples // (2**power * quantum)) * quantum for power in range(1, 7)]
     return [0, *dict.fromkeys(size for size in sizes if size < samples)]
-

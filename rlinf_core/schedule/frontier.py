@@ -50,19 +50,13 @@ class Frontier:
         if len(self) < 2:
             return self
         if not styles:
-            return self.take(_unbeaten(self._compared()))
+            return self.take(unbeaten(self._columns()))
         groups = [np.flatnonzero(self.style == style) for style in np.unique(self.style)]
-        kept = [rows[_unbeaten(self._compared()[rows])] for rows in groups]
+        kept = [rows[unbeaten([column[rows] for column in self._columns()])] for rows in groups]
         return self.take(np.concatenate(kept))
 
-    def _compared(self) -> Floats:
-        columns = [*self.times.T, *self.use.T, *self.memory.T]
-        varied = [column for column in columns if (column != column[0]).any()]
-        unique: list[Floats] = []
-        for column in varied:
-            if not any(np.array_equal(column, other) for other in unique):
-                unique.append(column.astype(np.float64))
-        return np.column_stack(unique) if unique else np.zeros((len(self), 1))
+    def _columns(self) -> list[npt.NDArray[np.generic]]:
+        return [*self.times.T, *self.use.T, *self.memory.T]
 
 
 def joined(parts: Sequence[Frontier]) -> Frontier:
@@ -76,8 +70,18 @@ def joined(parts: Sequence[Frontier]) -> Frontier:
     )
 
 
-def _unbeaten(values: Floats) -> Ints:
+def unbeaten(columns: Sequence[npt.NDArray[np.generic]]) -> Ints:
     """Rows that no other row equals or beats in every column; of equal rows the first."""
+    count = len(columns[0])
+    unique: list[Floats] = []
+    for column in columns:
+        if count and (column != column[0]).any():
+            floats = column.astype(np.float64)
+            if not any(np.array_equal(floats, other) for other in unique):
+                unique.append(floats)
+    if not unique:
+        return np.arange(min(count, 1))
+    values = np.column_stack(unique)
     order = np.lexsort(values.T[::-1])
     ranked = values[order]
     if ranked.shape[1] == 1:

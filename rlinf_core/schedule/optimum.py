@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from rlinf_core.schedule.apart import Apart
 from rlinf_core.schedule.blocks import Blocks
 from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.dynamic import Dynamic, chunk_sizes
-from rlinf_core.schedule.apart import Apart
 from rlinf_core.schedule.frontier import Ints
 from rlinf_core.schedule.options import DENSE, Options, Priced
-from rlinf_core.schedule.table import Table, Wanted, both, table
+from rlinf_core.schedule.table import Table, Wanted, both, lean, table
 from rlinf_core.schedule.tree import Kind, Rules, Split, Tree, leaves
 
-COARSE = 1.3  # between the numbers of devices that are tried first
-NEAR = 1.3  # around the best ones, where all are tried next, again and again
+RATIOS = (3.0, 1.4)  # between the numbers of devices that are tried first
 MOST_TIMES = 6
 ENOUGH = 0.99  # as long as the time falls below such a share
 BOTH: tuple[Kind, ...] = ("time", "space")
@@ -43,22 +42,25 @@ class Optimum:
         self._tables: dict[tuple[int, int], Table] = {}
         self._apart: dict[int, Apart] = {}
 
-    def best(self, kinds: Collection[Kind] = BOTH, mixed: bool = False) -> list[Found]:
-        """The fastest tree of all and some more, fastest first.
+    def best(
+        self, kinds: Collection[Kind] = BOTH, mixed: bool = False, limit: float = math.inf, sure: bool = True
+    ) -> list[Found]:
+        """The fastest tree of all within a limit and some more, fastest first.
 
-        With `mixed`, of those trees only whose parts share some devices, but not all have the same.
+        With `mixed`, of those trees only whose parts share some devices, but not all have the same. If it
+        need not be `sure`, the first may be a little slower than the fastest.
         """
         found: list[Found] = []
-        same = self.collocated() if len(kinds) == len(BOTH) and not mixed else None
-        limit = math.inf if same is None else same.seconds
-        for chunk in self.chunks:
-            found += self._solve(chunk, kinds, mixed, min(limit, _limit(found)), few=True)
+        for ratio in RATIOS:
+            for chunk in self._order(found):
+                found += self._solve(chunk, kinds, mixed, min(limit, _limit(found)), Wanted((), ratio))
         for _ in range(MOST_TIMES if found else 0):
             best = min(found, key=_time)
-            found += self._solve(best.chunk, kinds, mixed, min(limit, best.seconds), few=True, best=best)
+            near = min(limit, best.seconds)
+            found += self._solve(best.chunk, kinds, mixed, near, Wanted(()), best)
             if _limit(found) > best.seconds * ENOUGH:
                 break
-        for chunk in self._order(found):
+        for chunk in self._order(found) if sure else ():
             found += self._solve(chunk, kinds, mixed, min(limit, _limit(found)))
         return sorted(found, key=_time)
 
@@ -95,13 +97,13 @@ class Optimum:
         kinds: Collection[Kind],
         mixed: bool,
         limit: float,
-        few: bool = False,
+        few: Wanted | None = None,
         best: Found | None = None,
     ) -> list[Found]:
         """Trees within a limit, of all options or of few: some, and those near the best so far."""
         tables = []
         for number in range(len(self.blocks.blocks)):
-            wanted = self._wanted(number, best) if few else None
+            wanted = self._near(number, few, best) if few and best else few
             tables.append(self._table(number, chunk, limit, wanted))
         return self._run(chunk, tables, kinds, mixed, limit)
 
@@ -137,7 +139,7 @@ class Optimum:
             priced = list(self.options.of(number, 0))
             if chunk:
                 priced += self.options.of(number, chunk)
-            self._tables[number, chunk] = table(priced, self.cost.cluster.types)
+            self._tables[number, chunk] = lean(table(priced, self.cost.cluster.types))
         found = self._tables[number, chunk]
         if wanted is not None:
             found = found.take(wanted.rows(found.use, self.cost.cluster.types))
@@ -147,11 +149,9 @@ class Optimum:
             self._apart[number] = Apart(self.options, number)
         return both(found, self._apart[number].table(limit, wanted))
 
-    def _wanted(self, number: int, best: Found | None) -> Wanted:
-        if best is None:
-            return Wanted(())
+    def _near(self, number: int, few: Wanted, best: Found) -> Wanted:
         chosen = next(leaf.option for leaf in leaves(best.tree) if leaf.option.block == number)
-        return Wanted(chosen.seats)
+        return replace(few, seats=chosen.seats)
 
 
 def _time(found: Found) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from rlinf_core.cluster.cluster import Cluster
@@ -81,17 +82,16 @@ def predicted(plan: Plan, graph: Graph, cost: CostModel) -> tuple[Plan, Simulati
 
 
 def _found(optimum: Optimum, mode: Mode | None) -> list[Found]:
-    """Trees of all modes asked for."""
-    found: list[Found] = []
-    if mode in (None, "collocated"):
-        same = optimum.collocated()
-        found += [same] if same else []
+    """Trees of all modes asked for, and the fastest of all."""
+    same = optimum.collocated() if mode in (None, "collocated") else None
+    found = [same] if same else []
+    sure = mode is not None
     if mode in (None, "disaggregated"):
-        found += _different(optimum.best(("space",)))
-    if mode is None:
-        found += _different(optimum.best())
+        found += _different(optimum.best(("space",), sure=sure))
     if mode in (None, "hybrid"):
-        found += _different(optimum.best(mixed=True))
+        found += _different(optimum.best(mixed=True, sure=sure))
+    if mode is None:
+        found += _different(optimum.best(limit=min((one.seconds for one in found), default=math.inf)))
     return found
 
 

@@ -93,7 +93,7 @@ class _Run:
         for source, target in self.graph.syncs:
             givers, takers = self._devices(source), self._devices(target)
             together = set(takers) <= set(givers)
-            rate = 0.0 if together else self.cost.bandwidth(givers, takers)
+            rate = 0.0 if together else self.cost.cluster.bandwidth(givers[:1], takers[:1])
             seconds = self.cost.sync_s(source, together, rate)
             both = tuple(dict.fromkeys((*givers, *takers)))
             start = self._free(both)
@@ -294,10 +294,9 @@ def _steps(waves: Sequence[Wave]) -> list[tuple[int, Wave]]:
 
 
 def _merged(inputs: Sequence[Sequence[Wave]]) -> list[Wave]:
-    """What is there of all inputs: the waves of the one with the fewest, each when all have as many."""
-    fewest = min(inputs, key=len)
-    merged = []
-    for wave in fewest:
-        moments = [next(one.at for one in waves if one.total >= wave.total) for waves in inputs]
-        merged.append(Wave(wave.total, max(moments)))
-    return merged
+    """What is there of all inputs, and when."""
+    moments: dict[float, int] = {}
+    for total in sorted({wave.total for waves in inputs for wave in waves}):
+        at = max(next(one.at for one in waves if one.total >= total) for waves in inputs)
+        moments[at] = total
+    return [Wave(total, at) for at, total in moments.items()]

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlinf_core.schedule import algebra
-from rlinf_core.schedule.frontier import APART, Floats, Frontier, Ints, Mask
+from rlinf_core.schedule.frontier import APART, Floats, Frontier, Ints, Mask, unbeaten
 from rlinf_core.schedule.options import Priced, Seat
 from rlinf_core.schedule.tree import Rules
 
-
-COARSE = 1.3  # between numbers of devices in a first selection
+COARSE = 1.3  # between numbers of devices in a selection
 NEAR = 1.3  # around chosen ones
 
 
@@ -22,7 +21,8 @@ NEAR = 1.3  # around chosen ones
 class Wanted:
     """A selection of options: a few numbers of devices, and all those near the seats given."""
 
-    seats: tuple[Seat, ...]
+    seats: tuple[Seat, ...] = ()
+    ratio: float = COARSE
 
     def rows(self, use: Ints, types: Sequence[str]) -> Mask:
         """Which options it has."""
@@ -34,8 +34,8 @@ class Wanted:
 
     def counts(self, counts: Ints) -> Mask:
         """Which numbers are the first in their step of a geometric series, or the largest."""
-        steps = np.floor(np.log(counts) / math.log(COARSE))
-        before = np.floor(np.log(np.maximum(counts - 1, 0.5)) / math.log(COARSE))
+        steps = np.floor(np.log(counts) / math.log(self.ratio))
+        before = np.floor(np.log(np.maximum(counts - 1, 0.5)) / math.log(self.ratio))
         return np.asarray((steps != before) | (counts == counts.max(initial=0)))
 
 
@@ -105,6 +105,16 @@ class Table:
         made = np.zeros((len(self.priced), 3), dtype=np.int64)
         made[:, 0], made[:, 1] = -1, np.arange(len(self.priced))
         return Frontier(np.column_stack(seen), self.use, self.memory, self.style, made)
+
+
+def lean(found: Table) -> Table:
+    """Without rows that another one of the same chunk beats in everything."""
+    kept = []
+    for rows in (np.flatnonzero(found.chunked), np.flatnonzero(~found.chunked)):
+        part = found.take(rows)
+        columns = [part.early, part.late, part.switch, *part.use.T, *part.memory.T]
+        kept.append(rows[unbeaten(columns)])
+    return found.take(np.concatenate(kept))
 
 
 def table(priced: Sequence[Priced], types: Sequence[str]) -> Table:
