@@ -25,11 +25,11 @@ from every_plan import fastest, random_problem
 from placement_cases import CASES, Case, problem, run_tool, tools_cost
 
 from rlinf_core.cluster.cluster import Cluster, Node
+from rlinf_core.cluster.numbering import as_ranges
 from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.curve import Coefficients
 from rlinf_core.schedule.graph import Component, Edge, Graph
 from rlinf_core.schedule.plan import Plan
-from rlinf_core.schedule.plan_yaml import show_devices
 from rlinf_core.schedule.profile import MemoryUse, Profile, WrittenCurve
 from rlinf_core.schedule.search import search
 
@@ -119,7 +119,7 @@ def search_seconds(devices: int) -> float:
 
 def shown(plan: Plan) -> str:
     """A plan on one line."""
-    placed = ", ".join(f"{name} {show_devices(part.devices)}" for name, part in plan.assignments.items())
+    placed = ", ".join(f"{name} {as_ranges(part.devices)}" for name, part in plan.assignments.items())
     return f"{plan.mode}, {placed}, {predicted_s(plan):.1f} s a step"
 
 

@@ -104,6 +104,11 @@ class ActorWorker(Worker):
         return self.trainer.version
 
     @on_host
+    def limit_micro_batch(self, rows: int) -> None:
+        """At most so many rows in one forward and backward, beside the limit in tokens; 0 = any."""
+        self.updater.micro_batch = rows
+
+    @on_host
     def version(self) -> int:
         """Optimizer steps taken."""
         return self.trainer.version

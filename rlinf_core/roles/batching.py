@@ -35,8 +35,11 @@ def balanced_parts(weights: Sequence[int], parts: int) -> list[list[int]]:
     return dealt
 
 
-def micro_batches(positions: Sequence[int], weights: Sequence[int], budget: int) -> list[list[int]]:
-    """Cut positions into runs of similar length whose padded size stays within `budget` tokens.
+def micro_batches(
+    positions: Sequence[int], weights: Sequence[int], budget: int, most: int = 0
+) -> list[list[int]]:
+    """Cut positions into runs of similar length whose padded size stays within `budget` tokens, of at most
+    `most` rows (0 = any number).
 
     A single row larger than the budget is one micro-batch of its own.
     """
@@ -45,7 +48,8 @@ def micro_batches(positions: Sequence[int], weights: Sequence[int], budget: int)
     ordered = sorted(positions, key=lambda i: (-weights[i], i))
     batches: list[list[int]] = []
     for position in ordered:
-        if batches and weights[batches[-1][0]] * (len(batches[-1]) + 1) <= budget:
+        count = len(batches[-1]) + 1 if batches else 0
+        if batches and weights[batches[-1][0]] * count <= budget and not 0 < most < count:
             batches[-1].append(position)
         else:
             batches.append([position])
@@ -53,10 +57,10 @@ def micro_batches(positions: Sequence[int], weights: Sequence[int], budget: int)
 
 
 def rank_micro_batches(
-    positions: Sequence[int], weights: Sequence[int], ranks: int, budget: int
+    positions: Sequence[int], weights: Sequence[int], ranks: int, budget: int, most: int = 0
 ) -> list[list[list[int]]]:
     """Micro-batches of every rank; ranks with fewer get empty ones, so that all have equally many."""
     parts = balanced_parts([weights[i] for i in positions], ranks)
-    cut = [micro_batches([positions[i] for i in part], weights, budget) for part in parts]
+    cut = [micro_batches([positions[i] for i in part], weights, budget, most) for part in parts]
     most = max(1, max(len(batches) for batches in cut))
     return [batches + [[] for _ in range(most - len(batches))] for batches in cut]

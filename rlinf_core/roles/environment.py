@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf_core.comm.routing import interval_of
 from rlinf_core.comm.spans import span
 from rlinf_core.roles.episodes import Wave
-from rlinf_core.roles.policy import Apart, Beside, Link, PolicyWorker, Question, policy_rank
+from rlinf_core.roles.policy import Apart, Beside, Link, PolicyWorker, Question
 from rlinf_core.roles.setup import Spaces, build
 from rlinf_core.types import EpisodeRequest, Trajectory
 from rlinf_core.worker import Worker, WorkerContext, on_host, stage
@@ -62,7 +63,8 @@ class EnvironmentWorker(Worker):
     def connect(self, questions: ChannelHandle, answers: ChannelHandle, policies: int) -> None:
         """Ask the `policies` ranks of a policy in other processes."""
         count = len(self.groups)
-        ranks = [policy_rank(self.context.rank, i, count, policies) for i in range(count)]
+        first, askers = self.context.rank * count, self.context.world_size * count
+        ranks = [interval_of(first + i, askers, policies) for i in range(count)]
         self.link = Apart(questions.connect(self.context.name), answers.connect(self.context.name), ranks)
 
     @stage

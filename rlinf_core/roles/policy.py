@@ -179,8 +179,3 @@ class Apart:
         if asker in self._open:
             self.answer(asker)
         self._questions.put(Question(asker), key=self._ranks[asker[1]])
-
-
-def policy_rank(rank: int, group: int, groups: int, policies: int) -> int:
-    """The policy rank that a group of environments asks: groups are dealt in turn."""
-    return (rank * groups + group) % policies

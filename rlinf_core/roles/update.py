@@ -45,6 +45,7 @@ class Updater:
         self.config = config
         self.rank = rank
         self.ranks = ranks
+        self.micro_batch = 0  # rows at most; 0 = as many as the budget of tokens allows
 
     def imitate(self, batches: Sequence[Sequence[Experience]]) -> TrainReport:
         """One supervised step a batch: maximise the log-probability of the rows' decisions."""
@@ -70,7 +71,7 @@ class Updater:
         """This rank's micro-batches of the rows at these positions; some may be empty."""
         weights = [row_tokens(row) for row in rows]
         budget = self.config.train.micro_batch_tokens
-        return rank_micro_batches(positions, weights, self.ranks, budget)[self.rank]
+        return rank_micro_batches(positions, weights, self.ranks, budget, self.micro_batch)[self.rank]
 
     def accumulate(
         self,

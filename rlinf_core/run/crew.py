@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.cluster.devices import inventory
+from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.roles.ordering import GroupOrder
 from rlinf_core.worker import WorkerGroup
 
@@ -67,6 +68,7 @@ class Crew:
         if "environment" in moved:
             self._connect(plan)
         self._set_intakes(plan)
+        self.groups["actor"].call("limit_micro_batch", plan.assignments["actor"].micro_batch).wait()
         for name, part in plan.assignments.items():
             before = True if name in moved else self._resident[name]  # as workers are when they are made
             if part.resident != before:
@@ -140,10 +142,7 @@ class Crew:
         self._channels += 1
         questions = self.engine.channel(f"questions-{self._channels}")
         answers = self.engine.channel(f"answers-{self._channels}")
-        askers = [0] * rollout.size
-        for number in range(environment.size * plan.stages):
-            askers[number % rollout.size] += 1
-        for rank, count in enumerate(askers):
+        for rank, count in enumerate(interval_sizes(environment.size * plan.stages, rollout.size)):
             rollout.call_rank(rank, "connect", questions, answers, count).result()
         environment.call("connect", questions, answers, rollout.size).wait()
 

@@ -16,6 +16,7 @@ from rlinf_core.run.graph import make_graph
 from rlinf_core.run.placement import resolve_placement
 from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.defaults import default_plan
+from rlinf_core.schedule.place import refuse_overfull
 from rlinf_core.schedule.plan import Mode, Plan
 from rlinf_core.schedule.plan_yaml import plan_from_yaml
 from rlinf_core.schedule.profile import Profile, check_fingerprint, fingerprint
@@ -70,6 +71,8 @@ def prepare(config: RunConfig) -> Planning:
     profile = _given_profile(config)
     placed = resolve_placement(config, cluster, graph)
     if placed is not None:
+        if profile is not None:
+            refuse_overfull(placed, graph, CostModel(graph, profile, cluster))
         return Planning(graph, cluster, placed, profile=profile)
     mode: Mode | None = None if config.mode == "auto" else config.mode
     if profile is not None:

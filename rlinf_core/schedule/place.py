@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from rlinf_core.cluster.numbering import as_ranges
+from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.graph import Graph
 from rlinf_core.schedule.options import Option, Priced, Seat
@@ -23,7 +25,9 @@ def plan_of(tree: Tree, rules: Rules, grown: bool = False) -> Plan:
     stages = max(leaf.option.stages for leaf in leaves(tree))
     plan = Plan(placed, stages)
     graph, cost = rules.blocks.graph, rules.cost
-    return settled(_chunked(plan, rules, {leaf.option.block: leaf.option for leaf in leaves(tree)}), graph, cost)
+    return settled(
+        _chunked(plan, rules, {leaf.option.block: leaf.option for leaf in leaves(tree)}), graph, cost
+    )
 
 
 class _Placer:
@@ -32,7 +36,9 @@ class _Placer:
         self.grown = grown
         self.cluster = rules.cost.cluster
         self.node_of = rules.cost.nodes
-        self.type_of = np.array([self.cluster.types.index(node.type) for node in self.cluster.nodes])[self.node_of]
+        self.type_of = np.array([self.cluster.types.index(node.type) for node in self.cluster.nodes])[
+            self.node_of
+        ]
 
     def place(self, tree: Tree, pool: Pool) -> Iterator[tuple[str, Assignment]]:
         """Assignments of a tree's components, on devices of the pool."""
@@ -61,7 +67,10 @@ class _Placer:
                 most = min(part.max_devices or len(pool) for part in block.members)
                 devices = self._grow(seat, pool, most) if len(option.seats) == 1 else self._sit(seat, pool)
                 pool = np.setdiff1d(pool, devices, assume_unique=True)
-            yield member.name, Assignment(tuple(devices.tolist()), option.chunk, resident, seat.model_parallel)
+            yield (
+                member.name,
+                Assignment(tuple(devices.tolist()), option.chunk, resident, seat.model_parallel),
+            )
 
     def _grow(self, seat: Seat, pool: Pool, most: int) -> Pool:
         alike = self._alike(pool, seat.device_type)
@@ -131,6 +140,21 @@ def fullest(plan: Plan, graph: Graph, cost: CostModel) -> tuple[float, float]:
         room = cost.memory_of(cost.kinds_of(devices)[0])
         most, share = max(most, kept + loaded), max(share, (kept + loaded) / room)
     return most, share
+
+
+def refuse_overfull(plan: Plan, graph: Graph, cost: CostModel) -> None:
+    """Raises `ConfigError` for a plan whose components do not fit on their devices: who needs how much."""
+    if fullest(plan, graph, cost)[1] <= 1.0:
+        return
+    for devices, names in _together(plan, cost):
+        room = cost.memory_of(cost.kinds_of(devices)[0])
+        needs = {name: cost.memory(name, len(plan.assignments[name].devices)) for name in names}
+        if sum(needs.values()) > room:
+            listed = ", ".join(f"{name} {size / 2**30:.3g} GiB" for name, size in needs.items())
+            raise ConfigError(
+                f"plan: {listed} do not fit on devices {as_ranges(devices)} with {room / 2**30:.3g} GiB each; "
+                "give one of them more devices or devices of its own, or let it leave (resident: false)"
+            )
 
 
 def settled(plan: Plan, graph: Graph, cost: CostModel) -> Plan:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from rlinf_core.cluster.cluster import Cluster
+from rlinf_core.cluster.numbering import as_ranges
 from rlinf_core.config.resolve import parse_yaml
 from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.graph import Component, Graph
@@ -85,13 +85,6 @@ def parse_devices(value: Any, where: str) -> tuple[int, ...]:  # Any: from YAML
     return tuple(devices)
 
 
-def show_devices(devices: Sequence[int]) -> str:
-    """`0-3,6`, in the given order."""
-    starts = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(devices)) if b != a + 1), len(devices)]
-    runs = [devices[start:end] for start, end in pairwise(starts)]
-    return ",".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
 def _prediction(top: Section) -> Prediction | None:
     if not top.has("prediction"):
         return None
@@ -148,6 +141,8 @@ def _check_component(assignment: Assignment, part: Component, samples: int, wher
         raise ConfigError(f"{where}.model_parallel: needs one of {offered}, got {assignment.model_parallel}")
     if part.max_devices is not None and count > part.max_devices:
         raise ConfigError(f"{where}.devices: can use at most {part.max_devices} devices, got {count}")
+    if assignment.micro_batch and not part.lockstep:
+        raise ConfigError(f"{where}.micro_batch: only what trains has one; drop it from {part.name}")
     if assignment.chunk > samples:
         raise ConfigError(f"{where}.chunk: a step has {samples} samples, got a chunk of {assignment.chunk}")
 
@@ -160,7 +155,7 @@ def _check_cycle(assignments: Mapping[str, Assignment], cycle: Sequence[str], or
             if ours != theirs and set(ours) & set(theirs):
                 raise ConfigError(
                     f"{origin}: components.{one} and components.{other} exchange messages, so they need "
-                    f"the same devices or none in common, got {show_devices(ours)} and {show_devices(theirs)}"
+                    f"the same devices or none in common, got {as_ranges(ours)} and {as_ranges(theirs)}"
                 )
 
 
@@ -169,7 +164,7 @@ def check_devices(plan: Plan, cluster: Cluster, origin: str = "plan") -> None:
     for name, assignment in plan.assignments.items():
         where = f"{origin}: components.{name}.devices"
         if max(assignment.devices) >= cluster.size:
-            got = show_devices(assignment.devices)
+            got = as_ranges(assignment.devices)
             raise ConfigError(f"{where}: this cluster has devices 0-{cluster.size - 1}, got {got}")
         types = list(dict.fromkeys(map(cluster.type_of, assignment.devices)))
         if len(types) > 1:
@@ -180,7 +175,7 @@ def plan_to_yaml(plan: Plan) -> str:
     """YAML that reads back to the same plan."""
     lines = [f"mode: {plan.mode}", f"stages: {plan.stages}", "components:"]
     for name, assignment in plan.assignments.items():
-        lines += [f"  {name}:", f"    devices: {show_devices(assignment.devices)}"]
+        lines += [f"  {name}:", f"    devices: {as_ranges(assignment.devices)}"]
         for key in ASSIGNMENT[1:]:
             value = getattr(assignment, key)
             if value != getattr(Assignment(()), key):

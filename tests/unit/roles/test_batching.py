@@ -22,6 +22,11 @@ def test_a_row_longer_than_the_budget_is_a_micro_batch_of_its_own() -> None:
     assert micro_batches([0, 1, 2], [30, 3, 3], 8) == [[0], [1, 2]]
 
 
+def test_micro_batches_may_be_limited_in_rows_too() -> None:
+    assert micro_batches(range(5), [4, 4, 4, 4, 4], 100, most=2) == [[0, 1], [2, 3], [4]]
+    assert rank_micro_batches(range(3), [4, 4, 4], ranks=1, budget=100, most=1) == [[[0], [1], [2]]]
+
+
 def test_every_rank_runs_the_same_number_of_micro_batches() -> None:
     planned = rank_micro_batches([0, 1, 2], [8, 8, 8], ranks=2, budget=8)
     assert planned == [[[0], [2]], [[1], []]]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rlinf_core.cluster.cluster import Cluster, Node
+from rlinf_core.cluster.numbering import as_ranges
 from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.graph import Component, Edge, Graph
 from rlinf_core.schedule.plan import Assignment, Plan, Prediction
@@ -11,7 +12,6 @@ from rlinf_core.schedule.plan_yaml import (
     plan_from_yaml,
     plan_to_yaml,
     read_plan,
-    show_devices,
 )
 
 GRAPH = Graph(
@@ -69,7 +69,7 @@ def test_a_plan_is_readable():
 )
 def test_devices_are_ranges_in_rank_order(text, devices):
     assert parse_devices(text, "here") == devices
-    assert parse_devices(show_devices(devices), "here") == devices
+    assert parse_devices(as_ranges(devices), "here") == devices
 
 
 @pytest.mark.parametrize(
