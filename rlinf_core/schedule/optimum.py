@@ -133,14 +133,9 @@ class Optimum:
         )
 
     def _table(self, number: int, chunk: int, limit: float, wanted: Wanted | None) -> Table:
-        if chunk and number not in self.blocks.streams:
-            chunk = 0
-        if (number, chunk) not in self._tables:
-            priced = list(self.options.of(number, 0))
-            if chunk:
-                priced += self.options.of(number, chunk)
-            self._tables[number, chunk] = lean(table(priced, self.cost.cluster.types))
-        found = self._tables[number, chunk]
+        found = self._lean(number, 0)
+        if chunk and number in self.blocks.streams:
+            found = both(found, self._lean(number, chunk))
         if wanted is not None:
             found = found.take(wanted.rows(found.use, self.cost.cluster.types))
         if not self.blocks.blocks[number].cycle:
@@ -148,6 +143,12 @@ class Optimum:
         if number not in self._apart:
             self._apart[number] = Apart(self.options, number)
         return both(found, self._apart[number].table(limit, wanted))
+
+    def _lean(self, number: int, chunk: int) -> Table:
+        if (number, chunk) not in self._tables:
+            priced = list(self.options.of(number, chunk))
+            self._tables[number, chunk] = lean(table(priced, self.cost.cluster.types))
+        return self._tables[number, chunk]
 
     def _near(self, number: int, few: Wanted, best: Found) -> Wanted:
         chosen = next(leaf.option for leaf in leaves(best.tree) if leaf.option.block == number)

@@ -76,6 +76,8 @@ class Options:
         self.dense = dense
         self.roomy = self._all_fit()
         self._counts: dict[tuple[int, str, int], tuple[int, ...]] = {}
+        self.held = functools.cache(self._held_by)
+        self.party = functools.cache(self._party)
 
     def of(self, number: int, chunk: int) -> Iterator[Priced]:
         """Options of one block with chunks of so many samples (0 = all at once)."""
@@ -177,7 +179,7 @@ class Options:
             used[seat.device_type] = used.get(seat.device_type, 0) + seat.devices
         return any(count > self.cost.count(kind) for kind, count in used.items())
 
-    def party(self, block: Block, member: Component) -> tuple[Component, ...]:
+    def _party(self, block: Block, member: Component) -> tuple[Component, ...]:
         """A member and those that follow it."""
         parts = (*block.early, *block.late)
         return tuple(part for part in parts if member.name in (part.name, part.with_))
@@ -222,25 +224,25 @@ class Options:
     ) -> tuple[float, int, int]:
         """Seconds of switching, memory kept always, and memory more while it works."""
         held = [
-            self.held(block, member, seat, stays)
+            self.held(block, member, seat.device_type, seat.devices, stays)
             for member, seat, stays in zip(block.members, seats, resident, strict=True)
         ]
         switch, kept, loaded = zip(*held, strict=True)
         join = sum if together else max
         return sum(switch), join(kept), join(loaded)
 
-    def held(self, block: Block, member: Component, seat: Seat, stays: bool) -> tuple[float, int, int]:
+    def _held_by(
+        self, block: Block, member: Component, device_type: str, devices: int, stays: bool
+    ) -> tuple[float, int, int]:
         """Of one member, with its followers: seconds of switching, memory kept, memory more at work."""
         if self.roomy:
             return 0.0, 0, 0
         party = self.party(block, member)
-        units = sum(
-            self.cost.units(self.cost.memory(part.name, seat.devices), seat.device_type) for part in party
-        )
+        units = sum(self.cost.units(self.cost.memory(part.name, devices), device_type) for part in party)
         if stays:
             return 0.0, units, 0
         left = [self.cost.memory_use(part.name).offloaded_bytes for part in party]
-        off = min(units, sum(self.cost.units(one, seat.device_type) for one in left))
+        off = min(units, sum(self.cost.units(one, device_type) for one in left))
         return sum(self.cost.switch_s(part.name) for part in party), off, units - off
 
     def seconds(self, name: str, seat: Seat, chunk: int, call: int = 0) -> float:

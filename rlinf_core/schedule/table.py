@@ -108,13 +108,9 @@ class Table:
 
 
 def lean(found: Table) -> Table:
-    """Without rows that another one of the same chunk beats in everything."""
-    kept = []
-    for rows in (np.flatnonzero(found.chunked), np.flatnonzero(~found.chunked)):
-        part = found.take(rows)
-        columns = [part.early, part.late, part.switch, *part.use.T, *part.memory.T]
-        kept.append(rows[unbeaten(columns)])
-    return found.take(np.concatenate(kept))
+    """Without rows that another one beats in everything; all are of the same chunk."""
+    columns = [found.early, found.late, found.switch, *found.use.T, *found.memory.T]
+    return found.take(unbeaten(columns))
 
 
 def table(priced: Sequence[Priced], types: Sequence[str]) -> Table:
