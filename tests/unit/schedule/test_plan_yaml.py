@@ -20,7 +20,7 @@ GRAPH = Graph(
         Component("rollout", parallel_sizes=(1, 2), max_devices=4),
         Component("score", on_devices=False),
         Component("reference", with_="actor"),
-        Component("actor"),
+        Component("actor", lockstep=True),
     ),
     (Edge("rollout", "actor"),),
     samples=64,
@@ -30,8 +30,8 @@ CLUSTER = Cluster((Node(4, "A100"), Node(4, "H100")))
 PLAN = Plan(
     {
         "environment": Assignment((0, 1)),
-        "rollout": Assignment((3, 2), chunk=16, resident=False, model_parallel=2, micro_batch=4),
-        "actor": Assignment((0, 1, 2, 3)),
+        "rollout": Assignment((3, 2), chunk=16, resident=False, model_parallel=2),
+        "actor": Assignment((0, 1, 2, 3), micro_batch=4),
     },
     stages=2,
     prediction=Prediction(12.5, {"rollout": 3.25, "actor": 9e-05}, 1.5e9, 0.25),
@@ -48,7 +48,7 @@ def test_a_plan_reads_back_as_it_was_written(tmp_path):
 
 
 def test_a_plan_is_readable():
-    assert plan_to_yaml(PLAN).splitlines()[:11] == [
+    assert plan_to_yaml(PLAN).splitlines()[:13] == [
         "mode: hybrid",
         "stages: 2",
         "components:",
@@ -59,6 +59,8 @@ def test_a_plan_is_readable():
         "    chunk: 16",
         "    resident: false",
         "    model_parallel: 2",
+        "  actor:",
+        "    devices: 0-3",
         "    micro_batch: 4",
     ]
 
@@ -156,3 +158,9 @@ def test_components_come_in_flow_order_however_they_are_written():
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"plan .*none\.yaml cannot be read: .*No such file"):
         read_plan(tmp_path / "none.yaml")
+
+
+def test_only_what_trains_takes_micro_batches():
+    plan = Plan({**PLAN.assignments, "rollout": Assignment((3, 2), micro_batch=4)})
+    with pytest.raises(ConfigError, match=r"components\.rollout\.micro_batch: only what trains"):
+        plan_from_yaml(plan_to_yaml(plan), GRAPH)
