@@ -87,7 +87,7 @@ class Apart:
         seats = options.seats(self._number, member)
         seconds = [[options.party_s(block, member, seat, stages) for seat in seats] for stages in STAGES]
         ways = [
-            [options.held(block, member, seat.device_type, seat.devices, stays) for seat in seats]
+            [options.held(block, member, seat, stays) for seat in seats]
             for (stays,) in options.residency(1)
         ]
         use = [[seat.devices if seat.device_type == kind else 0 for kind in types] for seat in seats]

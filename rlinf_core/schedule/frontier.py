@@ -16,6 +16,7 @@ Mask = npt.NDArray[np.bool_]
 
 SHARED, APART = 1, 2  # styles: some parts share devices; some do not have the same ones
 BLOCK = 256  # rows that are compared with all others at once
+AT_ONCE = 4096  # others
 
 
 @dataclass(frozen=True)
@@ -81,43 +82,46 @@ def unbeaten(columns: Sequence[npt.NDArray[np.generic]]) -> Ints:
                 unique.append(floats)
     if not unique:
         return np.arange(min(count, 1))
-    values = np.column_stack(unique)
-    order = np.lexsort(values.T[::-1])
-    ranked = values[order]
-    if ranked.shape[1] == 1:
+    values = np.array(unique)  # [columns, n]
+    order = np.lexsort(values[::-1])
+    ranked = values[:, order]
+    if len(ranked) == 1:
         return order[:1]
-    if ranked.shape[1] == 2:
-        least = np.minimum.accumulate(ranked[:, 1])
-        fresh = np.concatenate([[True], ranked[1:, 1] < least[:-1]])
+    if len(ranked) == 2:
+        least = np.minimum.accumulate(ranked[1])
+        fresh = np.concatenate([[True], ranked[1, 1:] < least[:-1]])
         return order[fresh]
     return order[_unbeaten_sorted(ranked)]
 
 
 def _unbeaten_sorted(ranked: Floats) -> Ints:
     """As above for rows in lexical order: a row can only be beaten by one before it."""
-    alive = np.arange(len(ranked))
+    alive = np.arange(ranked.shape[1])
     kept: list[Ints] = []
     while len(alive):
         block, alive = alive[:BLOCK], alive[BLOCK:]
-        rows = ranked[block]
-        beats = (rows[:, None] <= rows[None]).all(axis=2)
-        beaten = np.triu(beats, 1).any(axis=0)
-        block, rows = block[~beaten], rows[~beaten]
+        rows = ranked[:, block]
+        beaten = np.triu(_beats(rows, rows), 1).any(axis=0)
+        block, rows = block[~beaten], rows[:, ~beaten]
         kept.append(block)
-        alive = alive[~_beaten_by(rows, ranked[alive])]
+        alive = alive[~_beaten_by(rows, ranked[:, alive])]
     return np.concatenate(kept)
 
 
 def _beaten_by(rows: Floats, others: Floats) -> Mask:
     """Which of the others one of the rows beats or equals in every column."""
-    beaten = np.zeros(len(others), dtype=bool)
-    for row in rows[np.argsort(rows.sum(axis=1))][:8]:
-        beaten |= (row <= others).all(axis=1)
+    strongest = rows[:, rows.sum(axis=0).argsort()[:8]]
+    beaten: Mask = _beats(strongest, others).any(axis=0)
     left = np.flatnonzero(~beaten)
-    for start in range(0, len(left), 4096):
-        part = left[start : start + 4096]
-        found = np.ones((len(rows), len(part)), dtype=bool)
-        for column in range(rows.shape[1]):
-            found &= rows[:, column, None] <= others[part, column][None]
-        beaten[part] = found.any(axis=0)
+    for start in range(0, len(left), AT_ONCE):
+        part = left[start : start + AT_ONCE]
+        beaten[part] = _beats(rows, others[:, part]).any(axis=0)
     return beaten
+
+
+def _beats(rows: Floats, others: Floats) -> Mask:
+    """For every row and every other one, whether it beats or equals it in every column."""
+    found: Mask = rows[0, :, None] <= others[0][None]
+    for row, other in zip(rows[1:], others[1:], strict=True):
+        found &= row[:, None] <= other[None]
+    return found

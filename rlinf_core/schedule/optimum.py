@@ -40,6 +40,7 @@ class Optimum:
         self.options = Options(blocks, cost, dense)
         self.chunks = chunk_sizes(blocks.graph.samples, blocks.quantum, bool(blocks.streams))
         self._tables: dict[tuple[int, int], Table] = {}
+        self._numbers = range(len(blocks.blocks))
         self._apart: dict[int, Apart] = {}
 
     def best(
@@ -66,25 +67,31 @@ class Optimum:
 
     def collocated(self) -> Found | None:
         """The fastest tree whose parts all run one after the other on the same devices."""
-        groups = self._alike()
         found: list[Found] = []
-        for key in sorted(groups, key=lambda one: sum(map(_least, groups[one]))):
-            if sum(map(_least, groups[key])) >= _limit(found):
+        for least, kind, count in sorted(self._alike()):
+            if least >= _limit(found):
                 break
-            tables = [table(priced, self.cost.cluster.types) for priced in groups[key]]
+            tables = [
+                table(list(self.options.exactly(number, kind, count)), self.cost.cluster.types)
+                for number in self._numbers
+            ]
             found += self._run(0, tables, ("time",), False, _limit(found))
         return min(found, key=_time, default=None)
 
-    def _alike(self) -> dict[tuple[str, int], list[list[Priced]]]:
-        """By type and number of devices, the options of every block, where all blocks have some."""
-        numbers = range(len(self.blocks.blocks))
-        found: dict[tuple[str, int], list[list[Priced]]] = {}
+    def _alike(self) -> list[tuple[float, str, int]]:
+        """Types and numbers of devices on which every block can run, each with the seconds that they take
+        at least one after the other."""
+        found = []
         for kind in self.cost.cluster.types:
-            counts = {count for number in numbers for count in self.options.all_counts(number, kind)}
+            counts = {count for number in self._numbers for count in self.options.all_counts(number, kind)}
             for count in counts:
-                parts = [list(self.options.exactly(number, kind, count)) for number in numbers]
-                if all(parts):
-                    found[kind, count] = parts
+                seats = [self.options.exact_seats(number, kind, count) for number in self._numbers]
+                if all(seats):
+                    least = [
+                        min(self.options.seated_s(number, seat) for seat in places)
+                        for number, places in enumerate(seats)
+                    ]
+                    found.append((sum(least), kind, count))
         return found
 
     def _order(self, found: list[Found]) -> list[int]:
@@ -102,7 +109,7 @@ class Optimum:
     ) -> list[Found]:
         """Trees within a limit, of all options or of few: some, and those near the best so far."""
         tables = []
-        for number in range(len(self.blocks.blocks)):
+        for number in self._numbers:
             wanted = self._near(number, few, best) if few and best else few
             tables.append(self._table(number, chunk, limit, wanted))
         return self._run(chunk, tables, kinds, mixed, limit)
@@ -161,7 +168,3 @@ def _time(found: Found) -> float:
 
 def _limit(found: list[Found]) -> float:
     return min((one.seconds for one in found), default=math.inf)
-
-
-def _least(priced: Sequence[Priced]) -> float:
-    return min(one.early + one.late for one in priced)

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -66,8 +66,17 @@ class Priced:
         return algebra.leaf(early, late, waits, share if self.option.chunk else 1.0, switch)
 
 
+class Held(NamedTuple):
+    """Seconds to leave the devices and come back, memory kept always, and memory more while at work."""
+
+    switch: float
+    kept: int
+    loaded: int
+
+
 class Options:
-    """All options of all blocks. `dense` and `kinds` of residency may be narrowed by the search."""
+    """All options of all blocks. Up to `dense` devices every number is one; beyond, those where a cost
+    changes."""
 
     def __init__(self, blocks: Blocks, cost: CostModel, dense: int = DENSE) -> None:
         self.blocks = blocks
@@ -76,8 +85,7 @@ class Options:
         self.dense = dense
         self.roomy = self._all_fit()
         self._counts: dict[tuple[int, str, int], tuple[int, ...]] = {}
-        self.held = functools.cache(self._held_by)
-        self.party = functools.cache(self._party)
+        self._ways: dict[tuple[int, str, int], list[Held]] = {}
 
     def of(self, number: int, chunk: int) -> Iterator[Priced]:
         """Options of one block with chunks of so many samples (0 = all at once)."""
@@ -99,13 +107,22 @@ class Options:
 
     def exactly(self, number: int, kind: str, count: int) -> Iterator[Priced]:
         """Options on one number of devices that all members of a block share."""
+        for seat in self.exact_seats(number, kind, count):
+            yield from self._shared(number, self.blocks.blocks[number], seat)
+
+    def exact_seats(self, number: int, kind: str, count: int) -> list[Seat]:
+        """Seats of a number of devices that all members of a block can share."""
         block = self.blocks.blocks[number]
         if kind not in self.cost.types_of((*block.early, *block.late)):
-            return
-        if count <= min(self.most(member, kind) for member in block.members):
-            for size in self._sizes(block):
-                if count % size == 0:
-                    yield from self._shared(number, block, Seat(kind, count, size))
+            return []
+        if count > min(self.most(member, kind) for member in block.members):
+            return []
+        return [Seat(kind, count, size) for size in self._sizes(block) if count % size == 0]
+
+    def seated_s(self, number: int, seat: Seat) -> float:
+        """A block's time on one seat, all samples at once."""
+        block = self.blocks.blocks[number]
+        return sum(self.seconds(part.name, seat, 0) for part in (*block.early, *block.late))
 
     def all_counts(self, number: int, device_type: str) -> set[int]:
         """`counts` for all model-parallel sizes that the members share; none for a type not known."""
@@ -135,9 +152,18 @@ class Options:
             return
         early = sum(self.seconds(part.name, seat, chunk) for part in block.early)
         late = sum(self.seconds(part.name, seat, chunk) for part in block.late)
-        for resident in self.residency(1):
-            switch, kept, loaded = self._held(block, (seat,), resident)
-            yield Priced(Option(number, (seat,), chunk, resident), early, late, switch, kept, loaded)
+        for resident, held in self._held_alone(number, member, seat):
+            option = Option(number, (seat,), chunk, resident)
+            yield Priced(option, early, late, held.switch, held.kept, held.loaded)
+
+    def _held_alone(
+        self, number: int, member: Component, seat: Seat
+    ) -> Iterable[tuple[tuple[bool, ...], Held]]:
+        key = (number, seat.device_type, seat.devices)
+        if key not in self._ways:
+            block = self.blocks.blocks[number]
+            self._ways[key] = [self.held(block, member, seat, stays) for (stays,) in self.residency(1)]
+        return zip(self.residency(1), self._ways[key], strict=True)
 
     def _sizes(self, block: Block) -> list[int]:
         return sorted(set.intersection(*(set(member.parallel_sizes) for member in block.members)))
@@ -179,7 +205,7 @@ class Options:
             used[seat.device_type] = used.get(seat.device_type, 0) + seat.devices
         return any(count > self.cost.count(kind) for kind, count in used.items())
 
-    def _party(self, block: Block, member: Component) -> tuple[Component, ...]:
+    def party(self, block: Block, member: Component) -> tuple[Component, ...]:
         """A member and those that follow it."""
         parts = (*block.early, *block.late)
         return tuple(part for part in parts if member.name in (part.name, part.with_))
@@ -207,43 +233,33 @@ class Options:
         return np.maximum(slowest, total / stages + messages) + (total - slowest) / (stages * rounds)
 
     def _held_ways(self, option: Option, block: Block, total: float) -> Iterator[Priced]:
+        together = len(option.seats) == 1
+        seats = option.seats * (len(block.members) // len(option.seats))
         for resident in self.residency(len(block.members)):
-            seats = option.seats * (len(block.members) // len(option.seats))
-            switch, kept, loaded = self._held(block, seats, resident, len(option.seats) == 1)
+            held = [
+                self.held(block, member, seat, stays)
+                for member, seat, stays in zip(block.members, seats, resident, strict=True)
+            ]
+            join = sum if together else max
+            kept, loaded = join(one.kept for one in held), join(one.loaded for one in held)
             way = Option(option.block, option.seats, 0, resident, option.stages)
-            yield Priced(way, 0.0, total, switch, kept, loaded)
+            yield Priced(way, 0.0, total, sum(one.switch for one in held), kept, loaded)
 
-    def residency(self, members: int) -> Iterable[tuple[bool, ...]]:
+    def residency(self, members: int) -> list[tuple[bool, ...]]:
         """Which of so many members stay on their devices: all ways, or one where memory plays no part."""
-        if self.roomy:
-            return [(True,) * members]
-        return itertools.product((True, False), repeat=members)
+        return [(True,) * members] if self.roomy else list(itertools.product((True, False), repeat=members))
 
-    def _held(
-        self, block: Block, seats: tuple[Seat, ...], resident: tuple[bool, ...], together: bool = True
-    ) -> tuple[float, int, int]:
-        """Seconds of switching, memory kept always, and memory more while it works."""
-        held = [
-            self.held(block, member, seat.device_type, seat.devices, stays)
-            for member, seat, stays in zip(block.members, seats, resident, strict=True)
-        ]
-        switch, kept, loaded = zip(*held, strict=True)
-        join = sum if together else max
-        return sum(switch), join(kept), join(loaded)
-
-    def _held_by(
-        self, block: Block, member: Component, device_type: str, devices: int, stays: bool
-    ) -> tuple[float, int, int]:
-        """Of one member, with its followers: seconds of switching, memory kept, memory more at work."""
+    def held(self, block: Block, member: Component, seat: Seat, stays: bool) -> Held:
+        """Memory of one member, with its followers."""
         if self.roomy:
-            return 0.0, 0, 0
-        party = self.party(block, member)
-        units = sum(self.cost.units(self.cost.memory(part.name, devices), device_type) for part in party)
+            return Held(0.0, 0, 0)
+        party, kind = self.party(block, member), seat.device_type
+        units = sum(self.cost.units(self.cost.memory(part.name, seat.devices), kind) for part in party)
         if stays:
-            return 0.0, units, 0
+            return Held(0.0, units, 0)
         left = [self.cost.memory_use(part.name).offloaded_bytes for part in party]
-        off = min(units, sum(self.cost.units(one, device_type) for one in left))
-        return sum(self.cost.switch_s(part.name) for part in party), off, units - off
+        off = min(units, sum(self.cost.units(one, kind) for one in left))
+        return Held(sum(self.cost.switch_s(part.name) for part in party), off, units - off)
 
     def seconds(self, name: str, seat: Seat, chunk: int, call: int = 0) -> float:
         """A component's time on a seat, with chunks over all ranks, or with calls on one rank."""
