@@ -87,8 +87,7 @@ class Apart:
         seats = options.seats(self._number, member)
         seconds = [[options.party_s(block, member, seat, stages) for seat in seats] for stages in STAGES]
         ways = [
-            [options.held(block, member, seat, stays) for seat in seats]
-            for (stays,) in options.residency(1)
+            [options.held(block, member, seat, stays) for seat in seats] for (stays,) in options.residency(1)
         ]
         use = [[seat.devices if seat.device_type == kind else 0 for kind in types] for seat in seats]
         return _Places(
@@ -120,9 +119,7 @@ class Apart:
         return late, best
 
 
-def _table(
-    number: int, places: list[_Places], rows: Ints, use: Ints, late: Floats, stages: Ints
-) -> Table:
+def _table(number: int, places: list[_Places], rows: Ints, use: Ints, late: Floats, stages: Ints) -> Table:
     """With every choice of who stays resident."""
     ways = list(itertools.product(*(range(len(part.held)) for part in places)))
     held = np.concatenate([_held(places, rows, way) for way in ways])

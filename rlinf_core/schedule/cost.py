@@ -45,18 +45,22 @@ class CostModel:
         return curve.seconds(samples, devices, chunk, model_parallel)
 
     def types_of(self, components: Sequence[Component]) -> tuple[str, ...]:
-        """The cluster's device types on which the times of all these are known; raises if there are none."""
+        """The cluster's device types on which the times of all these are known."""
         known = [set(self.profile.device_types(part.name)) for part in components]
-        types = tuple(kind for kind in self.cluster.types if all(kind in one for one in known))
-        if not types:
-            for part in components:
+        return tuple(kind for kind in self.cluster.types if all(kind in one for one in known))
+
+    def require(self, components: Sequence[Component]) -> None:
+        """Raises `ConfigError` if there is no type of device on which all these could run."""
+        if self.types_of(components):
+            return
+        for part in components:
+            if not self.types_of([part]):
                 self.profile.curve(part.name, self.cluster.types[0])
-            names = " and ".join(repr(part.name) for part in components)
-            raise ConfigError(
-                f"the profile knows no type of device on which {names} can both run; the cluster has "
-                f"{', '.join(self.cluster.types)}. Measure them on the same type"
-            )
-        return types
+        names = " and ".join(repr(part.name) for part in components)
+        raise ConfigError(
+            f"the profile knows no type of device on which {names} can both run; the cluster has "
+            f"{', '.join(self.cluster.types)}. Measure them on the same type"
+        )
 
     def beside_s(self, component: str, samples: int) -> float:
         """Time of a component that runs beside the devices; 0 where it was not measured."""
@@ -86,7 +90,8 @@ class CostModel:
         """What `source` yields for `samples`, in so many messages, to other devices. Without a bandwidth,
         as if a quarter of the nodes sent at the same time."""
         size = self.profile.sample_bytes.get(source, 0.0) * samples
-        return messages * self.cluster.latency_s + size / (bytes_per_s or self._slowest * max(1, len(self.cluster.nodes) // 4))
+        rate = bytes_per_s or self._slowest * max(1, len(self.cluster.nodes) // 4)
+        return messages * self.cluster.latency_s + size / rate
 
     def sync_s(self, source: str, together: bool, bytes_per_s: float = 0.0) -> float:
         """Weights from `source` to a component on the same devices (`together`) or on others, where
@@ -106,7 +111,8 @@ class CostModel:
 
     def kinds_of(self, devices: Sequence[int]) -> tuple[str, ...]:
         """The types of some devices."""
-        return tuple({self.cluster.nodes[node].type: None for node in set(self.nodes[list(devices)].tolist())})
+        nodes = set(self.nodes[list(devices)].tolist())
+        return tuple({self.cluster.nodes[node].type: None for node in sorted(nodes)})
 
     @cached_property
     def nodes(self) -> npt.NDArray[np.int64]:

@@ -133,9 +133,7 @@ class Dynamic:
             fits &= (has <= other).all(axis=2) | (other <= has).all(axis=2)
         return fits
 
-    def _times(
-        self, mask: int, step: Step, one: Frontier, two: Frontier, left: Ints, right: Ints
-    ) -> Times:
+    def _times(self, mask: int, step: Step, one: Frontier, two: Frontier, left: Ints, right: Ints) -> Times:
         first, second = Times(*one.times[left].T), Times(*two.times[right].T)
         return self.rules.seen(mask, self.rules.join(step.kind, step.cut, first, second))
 
@@ -144,9 +142,7 @@ class Dynamic:
             return one.use[left] + two.use[right]
         return np.maximum(one.use[left], two.use[right])
 
-    def _memory(
-        self, step: Step, one: Frontier, two: Frontier, left: Ints, right: Ints
-    ) -> tuple[Ints, Ints]:
+    def _memory(self, step: Step, one: Frontier, two: Frontier, left: Ints, right: Ints) -> tuple[Ints, Ints]:
         first, second = one.memory[left], two.memory[right]
         loaded = np.maximum(first[:, 1], second[:, 1])
         if step.kind == "time":

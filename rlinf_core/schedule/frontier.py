@@ -23,7 +23,8 @@ AT_ONCE = 4096  # others
 class Frontier:
     """Rows of ways: four times, devices by type, memory kept and loaded, and how each was made.
 
-    `style` tells ways apart that must not beat each other when one of a certain mode is wanted. `made` is (cut number or -1, first's row or option number, second's row).
+    `style` tells ways apart that must not beat each other when one of a certain mode is wanted. `made` is
+    (step number or -1, first's row or option number, second's row).
     """
 
     times: Floats  # [n, 4]
@@ -83,13 +84,14 @@ def unbeaten(columns: Sequence[npt.NDArray[np.generic]]) -> Ints:
     if not unique:
         return np.arange(min(count, 1))
     values = np.array(unique)  # [columns, n]
-    order = np.lexsort(values[::-1])
+    order: Ints = np.lexsort(values[::-1])
     ranked = values[:, order]
     if len(ranked) == 1:
-        return order[:1]
+        order = order[:1]
+        return order
     if len(ranked) == 2:
         least = np.minimum.accumulate(ranked[1])
-        fresh = np.concatenate([[True], ranked[1, 1:] < least[:-1]])
+        fresh: Mask = np.concatenate([[True], ranked[1, 1:] < least[:-1]])
         return order[fresh]
     return order[_unbeaten_sorted(ranked)]
 
@@ -111,7 +113,7 @@ def _unbeaten_sorted(ranked: Floats) -> Ints:
 def _beaten_by(rows: Floats, others: Floats) -> Mask:
     """Which of the others one of the rows beats or equals in every column."""
     strongest = rows[:, rows.sum(axis=0).argsort()[:8]]
-    beaten: Mask = _beats(strongest, others).any(axis=0)
+    beaten = np.asarray(_beats(strongest, others).any(axis=0))
     left = np.flatnonzero(~beaten)
     for start in range(0, len(left), AT_ONCE):
         part = left[start : start + AT_ONCE]

@@ -6,16 +6,20 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rlinf_core.schedule.apart import Apart
 from rlinf_core.schedule.blocks import Blocks
 from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.dynamic import Dynamic, chunk_sizes
 from rlinf_core.schedule.frontier import Ints
-from rlinf_core.schedule.options import DENSE, Options, Priced
+from rlinf_core.schedule.options import DENSE, Options
 from rlinf_core.schedule.table import Table, Wanted, both, lean, table
 from rlinf_core.schedule.tree import Kind, Rules, Split, Tree, leaves
 
 RATIOS = (3.0, 1.4)  # between the numbers of devices that are tried first
+TIME: tuple[Kind, ...] = ("time",)
+SPACE: tuple[Kind, ...] = ("space",)
 MOST_TIMES = 6
 ENOUGH = 0.99  # as long as the time falls below such a share
 BOTH: tuple[Kind, ...] = ("time", "space")
@@ -75,7 +79,7 @@ class Optimum:
                 table(list(self.options.exactly(number, kind, count)), self.cost.cluster.types)
                 for number in self._numbers
             ]
-            found += self._run(0, tables, ("time",), False, _limit(found))
+            found += self._run(0, tables, TIME, False, _limit(found))
         return min(found, key=_time, default=None)
 
     def _alike(self) -> list[tuple[float, str, int]]:
@@ -132,7 +136,7 @@ class Optimum:
         if step < 0:
             return tables[mask.bit_length() - 1].priced[one]
         cut = dynamic.steps[step]
-        first, second = (dynamic.frontiers[part].made[row] for part, row in ((cut.first, one), (cut.second, two)))
+        first, second = dynamic.frontiers[cut.first].made[one], dynamic.frontiers[cut.second].made[two]
         return Split(
             cut.kind,
             self._tree(dynamic, tables, cut.first, first),
@@ -144,7 +148,7 @@ class Optimum:
         if chunk and number in self.blocks.streams:
             found = both(found, self._lean(number, chunk))
         if wanted is not None:
-            found = found.take(wanted.rows(found.use, self.cost.cluster.types))
+            found = found.take(np.flatnonzero(wanted.rows(found.use, self.cost.cluster.types)))
         if not self.blocks.blocks[number].cycle:
             return found
         if number not in self._apart:

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from rlinf_core.schedule import algebra
 from rlinf_core.schedule.blocks import Block, Blocks
 from rlinf_core.schedule.cost import GRAIN, CostModel
+from rlinf_core.schedule.counts import first_of_each, refined
 from rlinf_core.schedule.graph import Component
 
 DENSE = 64  # up to so many devices every number is looked at, beyond only those where a cost changes
-FINE = 0.005  # relative change of a time between two numbers of devices that is not looked into
 STAGES = (1, 2, 3, 4)
 
 Times = TypeVar("Times", float, npt.NDArray[np.float64])
@@ -62,7 +62,7 @@ class Priced:
 
     def times(self, waits: bool, share: float) -> algebra.Times:
         """Its four numbers."""
-        early, late, switch = (np.float64(one) for one in (self.early, self.late, self.switch))
+        early, late, switch = (np.asarray(one) for one in (self.early, self.late, self.switch))
         return algebra.leaf(early, late, waits, share if self.option.chunk else 1.0, switch)
 
 
@@ -85,6 +85,9 @@ class Options:
         self.dense = dense
         self.roomy = self._all_fit()
         self._counts: dict[tuple[int, str, int], tuple[int, ...]] = {}
+        for block in blocks.blocks:
+            for member in block.members:
+                cost.require(self.party(block, member))
         self._ways: dict[tuple[int, str, int], list[Held]] = {}
 
     def of(self, number: int, chunk: int) -> Iterator[Priced]:
@@ -135,8 +138,27 @@ class Options:
         """Numbers of devices worth looking at, multiples of a model-parallel size."""
         key = (number, device_type, size)
         if key not in self._counts:
-            self._counts[key] = tuple(self._find_counts(self.blocks.blocks[number], device_type, size))
+            ranks = self._ranks(self.blocks.blocks[number], device_type, size)
+            self._counts[key] = tuple(size * count for count in ranks)
         return self._counts[key]
+
+    def _ranks(self, block: Block, device_type: str, size: int) -> list[int]:
+        most = self.cost.count(device_type) // size
+        if most <= self.dense:
+            return list(range(1, most + 1))
+        parts = [part for part in (*block.early, *block.late) if device_type in self.cost.types_of([part])]
+        ranks = np.arange(1, most + 1)
+        starts = {*range(1, self.dense + 1), most, *first_of_each(np.ceil(self.samples / ranks))}
+        for part in () if self.roomy else parts:
+            use = self.cost.memory_use(part.name)
+            held = (use.fixed_bytes + use.sharded_bytes / (ranks * size)) / self.cost.memory_of(device_type)
+            starts.update(first_of_each(np.ceil(held * GRAIN - 1e-9)))
+
+        def seconds(ranks: int) -> float:
+            seat = Seat(device_type, ranks * size, size)
+            return sum(self.seconds(part.name, seat, 0) for part in parts)
+
+        return refined(sorted(starts), seconds)
 
     def _single(self, number: int, block: Block, chunk: int) -> Iterator[Priced]:
         (member,) = block.members
@@ -229,8 +251,9 @@ class Options:
         total = sum(each[1:], each[0])
         if stages == 1:
             return total + messages
-        slowest = functools.reduce(np.maximum, each)
-        return np.maximum(slowest, total / stages + messages) + (total - slowest) / (stages * rounds)
+        slowest: Times = functools.reduce(np.maximum, each)
+        whole: Times = np.maximum(slowest, total / stages + messages)
+        return whole + (total - slowest) / (stages * rounds)
 
     def _held_ways(self, option: Option, block: Block, total: float) -> Iterator[Priced]:
         together = len(option.seats) == 1
@@ -286,43 +309,3 @@ class Options:
             <= GRAIN
             for kind in self.cost.cluster.types
         )
-
-    def _find_counts(self, block: Block, device_type: str, size: int) -> list[int]:
-        most = self.cost.count(device_type) // size
-        if most <= self.dense:
-            return [size * ranks for ranks in range(1, most + 1)]
-        ranks = np.arange(1, most + 1)
-        starts = {1, most, *range(1, min(self.dense, most) + 1)}
-        starts.update(_starts(np.ceil(self.samples / ranks)))
-        if not self.roomy:
-            for part in (*block.early, *block.late):
-                use = self.cost.memory_use(part.name)
-                memory = self.cost.memory_of(device_type)
-                held = (use.fixed_bytes + use.sharded_bytes / (ranks * size)) / memory
-                starts.update(_starts(np.ceil(held * GRAIN - 1e-9)))
-        return [size * count for count in self._refined(block, device_type, size, sorted(starts))]
-
-    def _refined(self, block: Block, device_type: str, size: int, starts: list[int]) -> list[int]:
-        """More numbers where a time goes on changing between two starts."""
-        found = list(starts)
-        names = [part.name for part in (*block.early, *block.late)]
-        waiting = [(one, two - 1) for one, two in itertools.pairwise(starts) if two - one > 1]
-        while waiting:
-            low, high = waiting.pop()
-            times = [
-                sum(self.seconds(name, Seat(device_type, count * size, size), 0) for name in names)
-                for count in (low, high)
-            ]
-            if times[1] >= times[0] * (1 - FINE):
-                continue
-            found.append(high)
-            middle = (low + high) // 2
-            if middle > low:
-                found.append(middle)
-                waiting += [(low, middle), (middle, high - 1)]
-        return sorted(set(found))
-
-
-def _starts(values: npt.NDArray[np.float64]) -> list[int]:
-    """Where a falling sequence over 1, 2, ... takes a new value."""
-    return [1, *(int(place) + 2 for place in np.flatnonzero(np.diff(values)))]

@@ -86,7 +86,8 @@ class _Placer:
         return np.sort(np.concatenate(taken))
 
     def _alike(self, pool: Pool, kind: str) -> Pool:
-        return pool[self.type_of[pool] == self.cluster.types.index(kind)]
+        found: Pool = pool[self.type_of[pool] == self.cluster.types.index(kind)]
+        return found
 
     def _few_nodes(self, pool: Pool, count: int) -> Pool:
         """In the emptiest node that has as many; else the first ones."""
@@ -95,7 +96,8 @@ class _Placer:
         if not len(enough):
             return pool[:count]
         node = nodes[enough[sizes[enough].argmin()]]
-        return pool[self.node_of[pool] == node][:count]
+        found: Pool = pool[self.node_of[pool] == node][:count]
+        return found
 
 
 def _count(rules: Rules, tree: Tree) -> int:

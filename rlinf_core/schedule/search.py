@@ -10,7 +10,7 @@ from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.blocks import contract
 from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.graph import Graph
-from rlinf_core.schedule.optimum import Found, Optimum
+from rlinf_core.schedule.optimum import SPACE, Found, Optimum
 from rlinf_core.schedule.place import fullest, plan_of
 from rlinf_core.schedule.plan import Mode, Plan, Prediction
 from rlinf_core.schedule.profile import Profile
@@ -87,7 +87,7 @@ def _found(optimum: Optimum, mode: Mode | None) -> list[Found]:
     found = [same] if same else []
     sure = mode is not None
     if mode in (None, "disaggregated"):
-        found += _different(optimum.best(("space",), sure=sure))
+        found += _different(optimum.best(SPACE, sure=sure))
     if mode in (None, "hybrid"):
         found += _different(optimum.best(mixed=True, sure=sure))
     if mode is None:
@@ -97,7 +97,7 @@ def _found(optimum: Optimum, mode: Mode | None) -> list[Found]:
 
 def _different(found: list[Found]) -> list[Found]:
     """The fastest trees whose parts have different devices, or travel in chunks of another size."""
-    kept = {}
+    kept: dict[object, Found] = {}
     for one in found:
         seats = tuple((leaf.option.seats, leaf.option.chunk, leaf.option.stages) for leaf in leaves(one.tree))
         kept.setdefault(seats, one)
@@ -118,8 +118,9 @@ def _ranked(found: list[Found], optimum: Optimum, mode: Mode | None) -> list[Can
             plans[key] = Candidate(*predicted(plan, graph, cost))
     placed: dict[str, Candidate] = {}  # of plans that differ in chunks or stages alone, the fastest
     for candidate in sorted(plans.values(), key=_rank):
-        seats = {name: (part.devices, part.model_parallel) for name, part in candidate.plan.assignments.items()}
-        placed.setdefault(repr(seats), candidate)
+        parts = candidate.plan.assignments
+        seats = repr({name: (part.devices, part.model_parallel) for name, part in parts.items()})
+        placed.setdefault(seats, candidate)
     return list(placed.values())
 
 

@@ -15,6 +15,7 @@ from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.graph import Component, Edge, Graph
 from rlinf_core.schedule.plan import Assignment, Plan
 from rlinf_core.schedule.turns import turns
+from rlinf_core.schedule.waves import Wave, cut, merged, steps
 
 MOST_ROUNDS = 50  # of a cycle that are played out; more are lumped together
 
@@ -29,14 +30,6 @@ class PlannedSpan:
     end: float
     samples: int
     devices: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Wave:
-    """Samples that are there from a moment on; `total` counts those before them too."""
-
-    total: int
-    at: float
 
 
 @dataclass(frozen=True)
@@ -142,7 +135,7 @@ class _Run:
         for part in block.late:
             now = max(now, self._arrivals((part.name,), devices)[-1].at)
             chunk = self._seat(part.name).chunk if part is block.late[-1] else 0
-            self.out[part.name] = self._work([part], self._cut(chunk, now), now, devices)
+            self.out[part.name] = self._work([part], cut(self.graph.samples, chunk, now), now, devices)
             now = self.out[part.name][-1].at
 
     def _early(self, block: Block, now: float, devices: tuple[int, ...]) -> float:
@@ -151,7 +144,7 @@ class _Run:
         chunk = self._seat(block.members[0].name).chunk
         arrivals = self._arrivals(names, devices)
         if len(arrivals) == 1:
-            arrivals = self._cut(chunk, arrivals[0].at)
+            arrivals = cut(self.graph.samples, chunk, arrivals[0].at)
         waves = self._work(block.early, arrivals, now, devices)
         ended = waves[-1].at
         for part in block.early:
@@ -162,11 +155,11 @@ class _Run:
         self, parts: Sequence[Component], arrivals: Sequence[Wave], now: float, devices: tuple[int, ...]
     ) -> list[Wave]:
         samples = self.graph.samples
-        largest = max(two.total - one for one, two in _steps(arrivals))
+        largest = max(two.total - one for one, two in steps(arrivals))
         totals = {part.name: self._seconds(part.name, 0 if len(arrivals) == 1 else largest) for part in parts}
         self.busy.update(totals)
         waves = []
-        for before, wave in _steps(arrivals):
+        for before, wave in steps(arrivals):
             now = max(now, wave.at)
             for name, total in totals.items():
                 end = now + total * (wave.total - before) / samples
@@ -213,12 +206,6 @@ class _Run:
             end = max(end, start + turn.end)
         return end
 
-    def _cut(self, chunk: int, at: float) -> list[Wave]:
-        """All samples at hand, in chunks."""
-        samples = self.graph.samples
-        size = chunk or samples
-        return [Wave(min(samples, size * (n + 1)), at) for n in range(max(1, math.ceil(samples / size)))]
-
     def _arrivals(self, names: tuple[str, ...], devices: tuple[int, ...]) -> list[Wave]:
         """When the input of some components is there, but for what they give each other."""
         inputs = [
@@ -226,7 +213,7 @@ class _Run:
             for edge in self.graph.edges
             if edge.target in names and edge.source not in names
         ]
-        return _merged(inputs) if inputs else [Wave(self.graph.samples, 0.0)]
+        return merged(inputs) if inputs else [Wave(self.graph.samples, 0.0)]
 
     def _sent(self, edge: Edge, devices: tuple[int, ...]) -> list[Wave]:
         waves = self.out[edge.source]
@@ -238,7 +225,7 @@ class _Run:
     def _transferred(self, origin: str, waves: Sequence[Wave], devices: tuple[int, ...]) -> list[Wave]:
         rate = self.cost.bandwidth(self._devices(origin), devices)
         arrived, now = [], 0.0
-        for before, wave in _steps(waves):
+        for before, wave in steps(waves):
             now = max(now, wave.at) + self.cost.transfer_s(origin, wave.total - before, 1, rate)
             arrived.append(Wave(wave.total, now))
         return arrived
@@ -266,9 +253,7 @@ class _Run:
             chunk = math.ceil(math.ceil(self.graph.samples / ranks) / stages)
         kinds = self.cost.kinds_of(seat.devices)
         return max(
-            self.cost.seconds(
-                name, kind, len(seat.devices), self.graph.samples, chunk, seat.model_parallel
-            )
+            self.cost.seconds(name, kind, len(seat.devices), self.graph.samples, chunk, seat.model_parallel)
             for kind in kinds
         )
 
@@ -286,17 +271,3 @@ class _Run:
         used = {device for part in self.plan.assignments.values() for device in part.devices}
         busy = sum((span.end - span.start) * len(span.devices) for span in self.spans)
         return max(0.0, 1 - busy / (len(used) * step_s)) if step_s else 0.0
-
-
-def _steps(waves: Sequence[Wave]) -> list[tuple[int, Wave]]:
-    """Every wave with the samples before it."""
-    return list(zip([0, *(wave.total for wave in waves[:-1])], waves, strict=True))
-
-
-def _merged(inputs: Sequence[Sequence[Wave]]) -> list[Wave]:
-    """What is there of all inputs, and when."""
-    moments: dict[float, int] = {}
-    for total in sorted({wave.total for waves in inputs for wave in waves}):
-        at = max(next(one.at for one in waves if one.total >= total) for waves in inputs)
-        moments[at] = total
-    return [Wave(total, at) for at, total in moments.items()]

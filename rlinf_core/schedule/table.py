@@ -81,11 +81,10 @@ class Table:
     memory: Ints  # [n, 2]
     style: Ints
 
-    def take(self, rows: Mask | Ints) -> Table:
+    def take(self, rows: Ints) -> Table:
         """Some of the rows."""
-        places = np.flatnonzero(rows) if rows.dtype == bool else rows
         return Table(
-            _Chosen(self.priced, places),
+            _Chosen(self.priced, rows),
             self.early[rows],
             self.late[rows],
             self.switch[rows],

@@ -15,6 +15,7 @@ from rlinf_core.schedule.blocks import Blocks, contract
 from rlinf_core.schedule.cost import GRAIN, CostModel
 from rlinf_core.schedule.curve import Coefficients
 from rlinf_core.schedule.dynamic import chunk_sizes
+from rlinf_core.schedule.frontier import APART, SHARED
 from rlinf_core.schedule.graph import Component, Edge, Graph
 from rlinf_core.schedule.options import Options, Priced
 from rlinf_core.schedule.profile import MemoryUse, Profile, WrittenCurve
@@ -30,9 +31,9 @@ class Problem:
     cluster: Cluster
 
 
-def random_problem(seed: int, components: int, devices: int) -> Problem:
-    """A graph with some barriers, cycles and followers, on one or two types of device, with or without
-    memory that matters."""
+def random_problem(seed: int, components: int, devices: int, plain: bool = False) -> Problem:
+    """A graph with some barriers and cycles, on one or two types of device, with or without memory that
+    matters. A `plain` one has a barrier at every edge and much memory."""
     draw = random.Random(seed)
     names = [f"c{number}" for number in range(components)]
     cycle = components > 1 and draw.random() < 0.4
@@ -47,7 +48,7 @@ def random_problem(seed: int, components: int, devices: int) -> Problem:
     )
     cut = 2 if cycle else 1
     edges = [
-        Edge(one, two, draw.random() < 0.3, draw.choice([1, 2]))
+        Edge(one, two, plain or draw.random() < 0.3, draw.choice([1, 2]))
         for one, two in itertools.combinations(names, 2)
         if names.index(two) >= cut and (one, two) != ("c0", "c1" if cycle else "")
         if draw.random() < (0.8 if names.index(two) == names.index(one) + 1 else 0.3)
@@ -62,12 +63,12 @@ def random_problem(seed: int, components: int, devices: int) -> Problem:
             syncs=((names[-1], names[0]),) if components > 1 else (),
             rounds=5,
         ),
-        _profile(draw, names, types),
+        _profile(draw, names, types, tight=not plain and draw.random() < 0.6),
         _cluster(draw, devices, types),
     )
 
 
-def _profile(draw: random.Random, names: list[str], types: tuple[str, ...]) -> Profile:
+def _profile(draw: random.Random, names: list[str], types: tuple[str, ...], tight: bool) -> Profile:
     curves = []
     for name in names:
         law = Coefficients(
@@ -78,13 +79,12 @@ def _profile(draw: random.Random, names: list[str], types: tuple[str, ...]) -> P
         )
         for kind in types if draw.random() < 0.8 else types[:1]:
             curves.append(WrittenCurve(name, law.scaled(1.0 if kind == "fast" else 1.7), kind))
-    tight = draw.random() < 0.6
     return Profile(
         curves=tuple(curves),
         memory={
             name: MemoryUse(
-                4e8 * draw.random(),
-                8e8 * draw.random(),
+                draw.choice([4e8, 8e8]) * draw.random(),
+                draw.choice([8e8, 2e9]) * draw.random(),
                 1e8 * draw.choice([0.0, draw.random()]),
                 0.2 * draw.random(),
                 0.2 * draw.random(),
@@ -107,26 +107,28 @@ def _cluster(draw: random.Random, devices: int, types: tuple[str, ...]) -> Clust
     return Cluster(tuple(nodes), 1e9, 3e8, 0.001)
 
 
-def brute_force(problem: Problem) -> float:
-    """Seconds of the best tree, from every tree with every option; infinite if nothing fits."""
+def brute_force(problem: Problem, style: int | None = None) -> float:
+    """Seconds of the best tree (of one style), from every tree with every option; infinite if nothing
+    fits."""
     blocks = contract(problem.graph)
     cost = CostModel(problem.graph, problem.profile, problem.cluster)
     options = Options(blocks, cost, dense=problem.cluster.size)
     chunks = chunk_sizes(problem.graph.samples, blocks.quantum, bool(blocks.streams))
-    return min(_best(blocks, cost, options, chunk) for chunk in chunks)
+    return min(_best(blocks, cost, options, chunk, style) for chunk in chunks)
 
 
 @dataclass(frozen=True)
 class _Ways:
-    """All ways for a set of blocks, without any left out: times, devices, memory."""
+    """All ways for a set of blocks, without any left out: times, devices, memory, style."""
 
     times: Times
     use: np.typing.NDArray[np.int64]
     kept: np.typing.NDArray[np.int64]
     loaded: np.typing.NDArray[np.int64]
+    style: np.typing.NDArray[np.int64]
 
 
-def _best(blocks: Blocks, cost: CostModel, options: Options, chunk: int) -> float:
+def _best(blocks: Blocks, cost: CostModel, options: Options, chunk: int, style: int | None) -> float:
     rules = Rules(blocks, cost, chunk)
     room = np.array([cost.cluster.count(kind) for kind in cost.cluster.types])
     found = [
@@ -140,6 +142,8 @@ def _best(blocks: Blocks, cost: CostModel, options: Options, chunk: int) -> floa
     best = np.inf
     for ways in _shapes(rules, found, blocks.all):
         fits = (ways.use <= room).all(axis=1) & (ways.kept + ways.loaded <= GRAIN)
+        if style is not None:
+            fits &= ways.style == style
         best = min(best, float(ways.times.c[fits].min(initial=np.inf)))
     return best
 
@@ -170,6 +174,7 @@ def _single(rules: Rules, options: list[Priced], mask: int) -> _Ways:
         use,
         np.array([one.kept for one in options], dtype=np.int64),
         np.array([one.loaded for one in options], dtype=np.int64),
+        np.array([APART if len(one.option.seats) > 1 else 0 for one in options], dtype=np.int64),
     )
 
 
@@ -179,21 +184,26 @@ def _both(rules: Rules, mask: int, cut: tuple[int, int], one: _Ways, two: _Ways)
     first = Times(*(column[left] for column in one.times))
     second = Times(*(column[right] for column in two.times))
     loaded = np.maximum(one.loaded[left], two.loaded[right])
+    style = one.style[left] | two.style[right]
     apart = rules.seen(mask, rules.join("space", between, first, second))
-    yield _Ways(apart, one.use[left] + two.use[right], np.maximum(one.kept[left], two.kept[right]), loaded)
+    kept = np.maximum(one.kept[left], two.kept[right])
+    yield _Ways(apart, one.use[left] + two.use[right], kept, loaded, style | APART)
     shared = rules.seen(mask, rules.join("time", between, first, second))
     has, other = one.use[left] > 0, two.use[right] > 0
     nested = (has <= other).all(axis=1) | (other <= has).all(axis=1)
-    far = np.where(nested, 0, GRAIN + 1)
+    far = np.where(nested, 0, GRAIN + 1)  # parts on types of their own do not share devices
     use = np.maximum(one.use[left], two.use[right])
-    yield _Ways(shared, use, one.kept[left] + two.kept[right] + far, loaded)
+    uneven = (one.use[left] != two.use[right]).any(axis=1)
+    style = style | SHARED | np.where(uneven, APART, 0)
+    yield _Ways(shared, use, one.kept[left] + two.kept[right] + far, loaded, style)
 
 
 def large_problem(devices: int, components: int = 3, two_types: bool = False, cycle: bool = False) -> Problem:
     """A job as one meets them on large clusters: nodes of eight devices with 80 GB each; with `cycle`, an
     environment and a policy; rollouts or what comes from them, models that judge them, training."""
     names = ["environment", "rollout"] if cycle else ["rollout"]
-    names += ["reference", "critic", "reward_model"][: components - len(names) - 1] + ["actor"]
+    names += ["reference", "critic", "reward_model"][: components - len(names) - 1]
+    names.append("actor")
     parts = tuple(
         Component(name, parallel_sizes=(1, 2, 4) if name == "actor" else (1,), lockstep=name == "actor")
         for name in names
@@ -211,9 +221,7 @@ def large_problem(devices: int, components: int = 3, two_types: bool = False, cy
         syncs=(("actor", "rollout"),),
     )
     types = {"H100": 1.0, "A100": 2.1} if two_types else {"H100": 1.0}
-    nodes = tuple(
-        Node(8, kind, 80e9, kind) for kind in types for _ in range(devices // 8 // len(types))
-    )
+    nodes = tuple(Node(8, kind, 80e9, kind) for kind in types for _ in range(devices // 8 // len(types)))
     return Problem(graph, _large_profile(names, types), Cluster(nodes, 4e11, 5e10, 1e-4))
 
 
