@@ -90,9 +90,7 @@ def test_a_slow_link_is_the_bottleneck() -> None:
 
 def test_weights_reach_the_rollout_before_it_starts() -> None:
     graph = Graph(text().components, text().edges, 4, syncs=(("actor", "rollout"),))
-    profile = Profile(
-        curves=TEXT.curves, weight_bytes={"actor": 2e9}, sync_shared_s=0.1, sync_apart_s=0.25
-    )
+    profile = Profile(curves=TEXT.curves, weight_bytes={"actor": 2e9}, sync_shared_s=0.1, sync_apart_s=0.25)
     cluster = Cluster((Node(4),), intra_node_bytes_per_s=4e9, latency_s=0.0)
     apart = run(graph, profile, cluster, rollout=Assignment((0,)), actor=Assignment((1,)))
     shared = run(graph, profile, cluster, rollout=Assignment((0,)), actor=Assignment((0,)))
