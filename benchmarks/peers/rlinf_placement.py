@@ -36,9 +36,7 @@ def prepare(folder: Path) -> None:
     stand_in("rlinf")
     stand_in("rlinf.scheduler", Cluster=object)
     stand_in("rlinf.utils")
-    stand_in(
-        "rlinf.utils.placement", HybridComponentPlacement=object, ModelParallelComponentPlacement=object
-    )
+    stand_in("rlinf.utils.placement", HybridComponentPlacement=object, ModelParallelComponentPlacement=object)
     try:
         import scipy  # noqa: F401
     except ImportError:

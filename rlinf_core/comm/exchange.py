@@ -86,15 +86,15 @@ class Exchange(Generic[Item]):
             self._end(lane)
         self._forget_empty(request.key, lane)
 
-    def take_ready(self, key: Key, consumer: Hashable, most: int, limit: int) -> list[Offer[Item]]:
-        """Items that nobody waits for: at most so many, of at most `limit` bytes together."""
+    def waiting(self, key: Key, consumer: Hashable) -> deque[Offer[Item]]:
+        """Items that nobody has asked for yet."""
         lane = self._lanes.get(key)
-        ready = lane.ready.get(consumer if self._shares else _ANYONE) if lane else None
-        taken: list[Offer[Item]] = []
-        while lane and ready and len(taken) < most and ready[0].size <= limit:
-            limit -= ready[0].size
-            taken.append(self._pop(lane, ready, consumer))
-        return taken
+        slot = consumer if self._shares else _ANYONE
+        return lane.ready.get(slot, deque()) if lane else deque()
+
+    def take_waiting(self, key: Key, consumer: Hashable) -> Offer[Item]:
+        """The next of them."""
+        return self._pop(self._lanes[key], self.waiting(key, consumer), consumer)
 
     def withdraw(self, request: Request[Item]) -> None:
         """The one who asked waits no longer."""

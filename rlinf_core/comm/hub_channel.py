@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rlinf_core.comm.exchange import Exchange
 from rlinf_core.comm.frames import Frame, Say
 from rlinf_core.comm.member import Member, MemberOffer, MemberRequest
+from rlinf_core.comm.offer import Key
 from rlinf_core.comm.payload import Payload
 from rlinf_core.errors import ConsumerDied, ProducerDied, RlinfError
 
@@ -44,6 +45,7 @@ class HubChannel:
         self.failure: BaseException | None = None
         self._numbers = numbers
         self._unfinished = settings.producers
+        self._askers: dict[Key, set[Member]] = {}
         self._abandoned = False
         self._told: tuple[bool, BaseException | None] = (False, None)
         self._actions = {
@@ -83,6 +85,7 @@ class HubChannel:
     def gone(self, member: Member) -> None:
         """A member's end of the connection is closed."""
         self.members.remove(member)
+        self._forget_asker(member)
         self._stop_waiting(member)
         if not member.left:
             self._died(member)
@@ -120,10 +123,23 @@ class HubChannel:
         except RlinfError as error:
             request.refuse(error)
             return
+        self._askers.setdefault(key, set()).add(member)
         if most > 1 and request.offer is not None:
-            limit = _EXTRA_BYTES - request.offer.size
-            for offer in self.exchange.take_ready(key, consumer, most - 1, limit):
-                member.deliver(offer, request, asked=False)
+            self._send_ahead(request, most - 1)
+
+    def _send_ahead(self, request: MemberRequest, most: int) -> None:
+        """More items, if that takes nothing away from others who could do them sooner."""
+        waiting = self.exchange.waiting(request.key, request.consumer)
+        rivals = len(self._askers[request.key]) - 1
+        if rivals and not self.settings.consumers:
+            most = min(most, len(waiting) // (4 * (rivals + 1)))
+        room = _EXTRA_BYTES
+        assert request.member is not None
+        while most > 0 and waiting and len(waiting[0].item.body) <= room:
+            room -= len(waiting[0].item.body)
+            most -= 1
+            offer = self.exchange.take_waiting(request.key, request.consumer)
+            request.member.deliver(offer, request, asked=False)
 
     def _withdraw(self, member: Member, frame: Frame) -> None:
         request = member.requests.pop(frame.fields[0], None)
@@ -152,6 +168,7 @@ class HubChannel:
 
     def _bye(self, member: Member, frame: Frame) -> None:
         member.left = True
+        self._forget_asker(member)
         member.settle_done(frame.fields[0])
         self._stop_waiting(member)
         self._put_back(member, unopened=True)
@@ -165,6 +182,10 @@ class HubChannel:
             segment = member.segments.get(number)
             if segment is not None and not segment.holders:
                 segment.destroy()
+
+    def _forget_asker(self, member: Member) -> None:
+        for askers in self._askers.values():
+            askers.discard(member)
 
     def _stop_waiting(self, member: Member) -> None:
         for request in member.requests.values():

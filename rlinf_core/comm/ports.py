@@ -18,6 +18,8 @@ from typing import Any, Protocol
 from rlinf_core.comm.frames import Frame, FrameReader, Say, head
 from rlinf_core.comm.wire import write_all
 
+_RELEASED_AT_ONCE = 4
+
 
 class Port(ABC):
     """Sends frames and receives them. Any thread may send; one at a time receives."""
@@ -42,12 +44,13 @@ class Port(ABC):
     def release(self, number: int) -> None:
         """Say that nobody here looks at a message in this segment any more. Never blocks.
 
-        Finalizers call it, in any thread and at any time, perhaps while that thread sends: then whoever
-        sends next takes it along.
+        Finalizers call it, in any thread and at any time, perhaps while that thread sends. A few wait for
+        whoever sends next to take them along.
         """
         self._released.append(number)
-        with contextlib.suppress(OSError):  # the hub is gone, and nobody needs to know
-            self._send_released()
+        if len(self._released) >= _RELEASED_AT_ONCE:
+            with contextlib.suppress(OSError):  # the hub is gone, and nobody needs to know
+                self._send_released()
 
     @abstractmethod
     def _send_released(self) -> None:
@@ -78,12 +81,13 @@ class SocketPort(Port):
         size = sum(memoryview(piece).nbytes for piece in body)
         first = head(say, fields, size, len(descriptors))
         with self._sending:
+            numbers = self._take_released()
+            if numbers:
+                first = head(Say.RELEASE, (numbers,)) + first
             if descriptors:
                 sent = socket.send_fds(self._socket, [first], list(descriptors))
                 first = first[sent:]
             write_all([first, *body], self._socket.sendmsg)
-        if self._released:
-            self._send_released()
 
     def receive(self, timeout_s: float | None) -> list[Frame] | None:
         """What has come, or comes within that time; None when the hub is gone."""
