@@ -21,98 +21,48 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from common import ROOT, finish, say
-from every_plan import fastest, random_problem
 from placement_cases import CASES, Case, problem, run_tool, tools_cost
 
-from rlinf_core.cluster.cluster import Cluster, Node
 from rlinf_core.cluster.numbering import as_ranges
 from rlinf_core.errors import ConfigError
-from rlinf_core.schedule.curve import Coefficients
-from rlinf_core.schedule.graph import Component, Edge, Graph
 from rlinf_core.schedule.plan import Plan
-from rlinf_core.schedule.profile import MemoryUse, Profile, WrittenCurve
 from rlinf_core.schedule.search import search
+from rlinf_core.testing.plans import brute_force, large_problem, random_problem
 
 MODES = Path(__file__).resolve().parent / "modes.py"
 ROUNDING = 1e-9
-SPEEDS = {"H100": 1.0, "A100": 2.2}  # seconds of each type, relative
+SMALL = ((2, 8), (3, 4), (3, 8), (4, 4))  # components and devices; all plans can be tried
+LARGE = ((3, False), (4, True), (5, False), (5, True))  # components, and whether there is a cycle
 
 
-def cluster_of(devices: int, types: tuple[str, ...]) -> Cluster:
-    """Nodes of eight devices, the types in equal parts."""
-    nodes = devices // 8 // len(types)
-    return Cluster(tuple(Node(8, kind, 80e9) for kind in types for _ in range(nodes)))
-
-
-def large_problems() -> dict[str, Graph]:
-    """A text flow with a reference of its own, and an embodied one with a cycle."""
-    text = Graph(
-        (
-            Component("rollout", (1, 2, 4)),
-            Component("reference", (1, 2, 4)),
-            Component("actor", (2, 4, 8), lockstep=True),
-        ),
-        (Edge("rollout", "reference", quantum=8), Edge("reference", "actor", quantum=8)),
-        samples=65536,
-        syncs=(("actor", "rollout"),),
-    )
-    embodied = Graph(
-        (
-            Component("environment"),
-            Component("rollout"),
-            Component("reference"),
-            Component("critic"),
-            Component("actor", lockstep=True),
-        ),
-        (
-            Edge("environment", "rollout"),
-            Edge("rollout", "reference"),
-            Edge("rollout", "critic"),
-            Edge("reference", "actor", barrier=True),
-            Edge("critic", "actor", barrier=True),
-        ),
-        samples=32768,
-        cycles=(("environment", "rollout"),),
-        syncs=(("actor", "rollout"),),
-    )
-    return {"text": text, "embodied": embodied}
-
-
-TERMS = {
-    "environment": Coefficients(2.0, 0.5),
-    "rollout": Coefficients(20.0, 0.4, 0.2),
-    "reference": Coefficients(0.5, 0.1, 0.05, 0.5),
-    "critic": Coefficients(0.5, 0.15, 0.05, 0.5),
-    "actor": Coefficients(1.0, 0.5, 0.05, 3.0),
-}
-
-
-def profile_of(graph: Graph) -> Profile:
-    """Times, memory and transfers of every component of a graph."""
-    names = [part.name for part in graph.components]
-    return Profile(
-        curves=tuple(
-            WrittenCurve(name, TERMS[name].scaled(speed), kind)
-            for name in names
-            for kind, speed in SPEEDS.items()
-        ),
-        memory={name: MemoryUse(10e9, 100e9, 1e9, 2.0, 2.0) for name in names},
-        sample_bytes=dict.fromkeys(names, 1e5),
-        weight_bytes={"actor": 15e9},
-        sync_shared_s=0.5,
-        sync_apart_s=1.0,
-    )
+def optimality_gap(graphs: int) -> float:
+    """Largest relative distance of the search's fastest plan from the fastest of all."""
+    largest = 0.0
+    for seed in range(graphs):
+        problem = random_problem(seed, *SMALL[seed % len(SMALL)])
+        best = brute_force(problem)
+        try:
+            found = search(problem.graph, problem.profile, problem.cluster).least_s
+        except ConfigError:
+            found = math.inf
+        if found != best:
+            largest = max(largest, abs(found / best - 1))
+    say(f"{graphs} random problems: largest gap {largest:.1e}")
+    return largest if largest > ROUNDING else 0.0
 
 
 def search_seconds(devices: int) -> float:
-    """Of the slowest search for so many devices, over both flows, one type of device and two."""
+    """Of the slowest search for so many devices: 3 to 5 components, with and without a cycle, one type of
+    device and two."""
     slowest = 0.0
-    for name, graph in large_problems().items():
-        for types in (("H100",), ("H100", "A100")):
+    for components, cycle in LARGE:
+        for two_types in (False, True):
+            problem = large_problem(devices, components, two_types, cycle)
             began = time.perf_counter()
-            best = search(graph, profile_of(graph), cluster_of(devices, types)).plans[0]
+            best = search(problem.graph, problem.profile, problem.cluster).best
             seconds = time.perf_counter() - began
-            say(f"{devices:6} devices, {len(types)} types, {name:9} {seconds:6.2f} s: {shown(best)}")
+            kinds = "two types" if two_types else "one type"
+            say(f"{devices} devices of {kinds}, {components} components: {seconds:.2f} s; {shown(best)}")
             slowest = max(slowest, seconds)
     return slowest
 
@@ -130,29 +80,13 @@ def predicted_s(plan: Plan) -> float:
     return plan.prediction.step_s
 
 
-def optimality_gap(graphs: int) -> float:
-    """Largest relative distance of the search's fastest tree from the fastest of all."""
-    largest = 0.0
-    for seed in range(graphs):
-        problem = random_problem(seed)
-        best = fastest(problem)
-        try:
-            found = search(*problem).least_s
-        except ConfigError:
-            found = math.inf
-        if found != best:
-            largest = max(largest, abs(found / best - 1))
-    say(f"{graphs} random problems: largest gap {largest:.1e}")
-    return largest if largest > ROUNDING else 0.0
-
-
 def beside_the_tool(folder: Path | None) -> dict[str, float]:
     """The tool's seconds over ours, by its cost model where that knows our plan."""
     answers = run_tool(folder) if folder else [None] * len(CASES)
     ratios = {}
     for case, answer in zip(CASES, answers, strict=True):
         theirs, placed = (answer["seconds"], answer["devices"]) if answer else (case.chosen_s, case.chosen)
-        best = search(*problem(case)).plans[0]
+        best = search(*problem(case)).best
         ours = tools_cost(case, best) or predicted_s(best)
         ratios[f"rlinf_{case.name}_ratio"] = theirs / ours
         say(f"{described(case)}\n  tool {theirs:.1f} s: {placed}\n  ours {ours:.1f} s: {shown(best)}")
@@ -183,7 +117,7 @@ def measured_prediction_error() -> float | None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--graphs", type=int, default=300, help="random problems that are solved twice")
+    parser.add_argument("--graphs", type=int, default=200, help="random problems that are solved twice")
     parser.add_argument("--rlinf", type=Path, help="a checkout of RLinf, whose tool then answers itself")
     parser.add_argument("--no-jobs", action="store_true", help="leave out prediction_error, which takes long")
     options = parser.parse_args()
