@@ -95,7 +95,7 @@ class Apart:
             np.array(seconds, dtype=np.float64).reshape(len(STAGES), len(seats)),
             np.array([seat.ranks for seat in seats], dtype=np.int64),
             np.array(use, dtype=np.int64).reshape(len(seats), len(types)),
-            np.array(ways, dtype=np.float64).reshape(-1, len(seats), 3),
+            np.array(ways, dtype=np.float64).reshape(len(ways), len(seats), 3),
         )
 
     def _narrowed(self, which: int, limit: float, wanted: Wanted | None) -> _Places:

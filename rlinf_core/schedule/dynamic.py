@@ -153,9 +153,11 @@ class Dynamic:
         return self.frontiers[1].take(np.zeros(0, dtype=np.int64))
 
 
-def chunk_sizes(samples: int, quantum: int, streams: bool) -> list[int]:
-    """Sizes of chunks that are tried: all samples (0), then 1/2, 1/4, ... 1/64, in whole quanta."""
+def chunk_sizes(samples: int, quantum: int, streams: bool, fine: bool) -> list[int]:
+    """Sizes of chunks that are tried: all samples (0), then 1/2, 1/4, ... 1/64 (if `fine`, also 1/3, 1/6,
+    ... 1/48), in whole quanta."""
     if not streams:
         return [0]
-    sizes = [-(-samples // (2**power * quantum)) * quantum for power in range(1, 7)]
+    waves = {2**power for power in range(1, 7)} | ({3 * 2**power for power in range(5)} if fine else set())
+    sizes = [-(-samples // (wave * quantum)) * quantum for wave in sorted(waves)]
     return [0, *dict.fromkeys(size for size in sizes if size < samples)]

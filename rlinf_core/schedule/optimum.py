@@ -14,6 +14,7 @@ from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.dynamic import Dynamic, chunk_sizes
 from rlinf_core.schedule.frontier import Ints
 from rlinf_core.schedule.options import DENSE, Options
+from rlinf_core.schedule.single import Single
 from rlinf_core.schedule.table import Table, Wanted, both, lean, table
 from rlinf_core.schedule.tree import Kind, Rules, Split, Tree, leaves
 
@@ -42,9 +43,11 @@ class Optimum:
         self.blocks = blocks
         self.cost = cost
         self.options = Options(blocks, cost, dense)
-        self.chunks = chunk_sizes(blocks.graph.samples, blocks.quantum, bool(blocks.streams))
+        fine = cost.cluster.size <= DENSE
+        self.chunks = chunk_sizes(blocks.graph.samples, blocks.quantum, bool(blocks.streams), fine)
         self._tables: dict[tuple[int, int], Table] = {}
         self._numbers = range(len(blocks.blocks))
+        self._singles: dict[int, Single] = {}
         self._apart: dict[int, Apart] = {}
 
     def best(
@@ -157,9 +160,17 @@ class Optimum:
 
     def _lean(self, number: int, chunk: int) -> Table:
         if (number, chunk) not in self._tables:
-            priced = list(self.options.of(number, chunk))
-            self._tables[number, chunk] = lean(table(priced, self.cost.cluster.types))
+            if self.blocks.blocks[number].cycle:
+                found = table(list(self.options.of(number, chunk)), self.cost.cluster.types)
+            else:
+                found = self._single(number).table(chunk)
+            self._tables[number, chunk] = lean(found)
         return self._tables[number, chunk]
+
+    def _single(self, number: int) -> Single:
+        if number not in self._singles:
+            self._singles[number] = Single(self.options, number)
+        return self._singles[number]
 
     def _near(self, number: int, few: Wanted, best: Found) -> Wanted:
         chosen = next(leaf.option for leaf in leaves(best.tree) if leaf.option.block == number)

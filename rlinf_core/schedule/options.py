@@ -170,7 +170,7 @@ class Options:
 
     def _seated(self, number: int, block: Block, seat: Seat, chunk: int) -> Iterator[Priced]:
         (member,) = block.members
-        if chunk and not self._fills(member, seat.ranks, chunk):
+        if chunk and not self.fills(member, seat.ranks, chunk):
             return
         early = sum(self.seconds(part.name, seat, chunk) for part in block.early)
         late = sum(self.seconds(part.name, seat, chunk) for part in block.late)
@@ -291,7 +291,7 @@ class Options:
             name, seat.device_type, seat.devices, self.samples, call, seat.model_parallel
         )
 
-    def _fills(self, member: Component, ranks: int, chunk: int) -> bool:
+    def fills(self, member: Component, ranks: int, chunk: int) -> bool:
         """Whether a chunk gives every rank something to do."""
         return chunk >= ranks * (1 if member.lockstep else self.blocks.quantum)
 

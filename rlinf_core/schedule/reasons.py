@@ -21,7 +21,7 @@ def why_not(loser: Candidate, best: Candidate, graph: Graph) -> str:
     extra = loser.simulation.step_s - best.simulation.step_s
     step_s = best.simulation.step_s
     if extra <= 1e-6 * step_s:
-        return "as fast, on more sets of devices"
+        return "as fast as the one chosen"
     causes = [*_slower_parts(loser, best, NOTABLE * step_s), *_other_causes(loser, best, NOTABLE * step_s)]
     rest = causes or ["its parts wait for each other a little longer"]
     return f"{extra:.3g} s slower ({extra / step_s:.0%}): {'; '.join(rest)}"
@@ -47,10 +47,18 @@ def _other_causes(loser: Candidate, best: Candidate, least: float) -> list[str]:
         mine, other = loser.simulation.seconds(kind), best.simulation.seconds(kind)  # type: ignore[arg-type]
         if mine - other > least:
             found.append(f"{what} {mine:.3g} s (there {other:.3g} s)")
+    mine, other = _overlap(loser), _overlap(best)
+    if other - mine > least:
+        found.append(f"only {mine:.3g} s of its parts' work overlaps (there {other:.3g} s)")
     idle, other_idle = loser.simulation.bubble_ratio, best.simulation.bubble_ratio
     if idle - other_idle > NOTABLE:
         found.append(f"devices are idle {idle:.0%} of the time (there {other_idle:.0%})")
     return found
+
+
+def _overlap(candidate: Candidate) -> float:
+    """Seconds by which its parts' work is longer than its step."""
+    return max(0.0, sum(candidate.simulation.busy_s.values()) - candidate.simulation.step_s)
 
 
 def why_none(optimum: Optimum, mode: Mode | None) -> str:

@@ -113,7 +113,7 @@ def brute_force(problem: Problem, style: int | None = None) -> float:
     blocks = contract(problem.graph)
     cost = CostModel(problem.graph, problem.profile, problem.cluster)
     options = Options(blocks, cost, dense=problem.cluster.size)
-    chunks = chunk_sizes(problem.graph.samples, blocks.quantum, bool(blocks.streams))
+    chunks = chunk_sizes(problem.graph.samples, blocks.quantum, bool(blocks.streams), fine=True)
     return min(_best(blocks, cost, options, chunk, style) for chunk in chunks)
 
 

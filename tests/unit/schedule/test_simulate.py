@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from rlinf_core.cluster.cluster import Cluster, Node
@@ -171,4 +173,4 @@ def test_no_device_does_two_things_at_once() -> None:
     )
     for device in range(4):
         spans = played.timeline(device)
-        assert all(one.end <= two.start + 1e-9 for one, two in zip(spans, spans[1:], strict=False))
+        assert all(one.end <= two.start + 1e-9 for one, two in itertools.pairwise(spans))
