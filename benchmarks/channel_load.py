@@ -73,6 +73,16 @@ def size_of(random_: random.Random) -> int:
     return random_.choice((1, 2, 4, 8, 16, 32)) * MB
 
 
+def tensors_for(gigabytes: float) -> tuple[int, float]:
+    """How many each producer has to put for so many GB together, and how many it really are."""
+    randoms = [random.Random(rank) for rank in range(SIDE)]
+    count = size = 0
+    while size < gigabytes * 1e9:
+        size += sum(map(size_of, randoms))
+        count += 1
+    return count, size / 1e9
+
+
 def consume_tensors(channel: ChannelHandle, results: ChannelHandle, rank: int, count: int) -> None:
     """How often each came here whole."""
     seen = np.zeros((SIDE, count), np.int32)
@@ -224,16 +234,14 @@ def main() -> None:
     with ChannelHub() as hub:
         small = all_once(hub, "small", produce_small, consume_small, args.items // SIDE)
         say(f"{args.items} small items: {small}")
-        mean = sum(map(size_of, map(random.Random, range(64)))) / 64
-        tensors = all_once(
-            hub, "tensors", produce_tensors, consume_tensors, int(args.gigabytes * 2**30 / mean / SIDE) + 1
-        )
-        say(f"{args.gigabytes:g} GB of tensors: {tensors}")
+        count, gigabytes = tensors_for(args.gigabytes)
+        tensors = all_once(hub, "tensors", produce_tensors, consume_tensors, count)
+        say(f"{gigabytes:.2f} GB of tensors: {tensors}")
         deaths = kills(hub, args.kills)
         say(f"{deaths}")
     result = {
         "items_per_s": round(args.items / small["seconds"]),
-        "tensor_gb_per_s": round(args.gigabytes / tensors["seconds"], 2),
+        "tensor_gb_per_s": round(gigabytes / tensors["seconds"], 2),
         "shared_peak_mb": max(small["shared_peak_mb"], tensors["shared_peak_mb"]),
         **deaths,
     }
