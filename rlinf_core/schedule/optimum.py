@@ -29,11 +29,12 @@ MOST = 4  # trees that are kept of one chunk size
 
 @dataclass(frozen=True)
 class Found:
-    """A tree, the chunk size it is for, and its time."""
+    """A tree, the chunk size it is for, its time, and whether its parts share devices or are apart."""
 
     tree: Tree
     chunk: int
     seconds: float
+    style: int
 
 
 class Optimum:
@@ -129,8 +130,8 @@ class Optimum:
         dynamic = Dynamic(rules, fronts, kinds, limit, mixed)
         whole = dynamic.solve(MOST)
         return [
-            Found(self._tree(dynamic, tables, self.blocks.all, made), chunk, float(seconds))
-            for made, seconds in zip(whole.made, whole.times[:, 2], strict=True)
+            Found(self._tree(dynamic, tables, self.blocks.all, made), chunk, float(seconds), int(style))
+            for made, seconds, style in zip(whole.made, whole.times[:, 2], whole.style, strict=True)
         ]
 
     def _tree(self, dynamic: Dynamic, tables: Sequence[Table], mask: int, made: Ints) -> Tree:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from rlinf_core.cluster.cluster import Cluster
 from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.blocks import contract
 from rlinf_core.schedule.cost import CostModel
+from rlinf_core.schedule.frontier import APART, SHARED
 from rlinf_core.schedule.graph import Graph
 from rlinf_core.schedule.optimum import SPACE, Found, Optimum
 from rlinf_core.schedule.place import fullest, plan_of
@@ -82,16 +82,19 @@ def predicted(plan: Plan, graph: Graph, cost: CostModel) -> tuple[Plan, Simulati
 
 
 def _found(optimum: Optimum, mode: Mode | None) -> list[Found]:
-    """Trees of all modes asked for, and the fastest of all."""
-    same = optimum.collocated() if mode in (None, "collocated") else None
-    found = [same] if same else []
-    sure = mode is not None
-    if mode in (None, "disaggregated"):
-        found += _different(optimum.best(SPACE, sure=sure))
-    if mode in (None, "hybrid"):
-        found += _different(optimum.best(mixed=True, sure=sure))
-    if mode is None:
-        found += _different(optimum.best(limit=min((one.seconds for one in found), default=math.inf)))
+    """Trees of all modes asked for, the fastest of all for sure; of other modes, near the fastest."""
+    if mode == "collocated":
+        same = optimum.collocated()
+        return [same] if same else []
+    if mode is not None:
+        return _different(optimum.best(SPACE) if mode == "disaggregated" else optimum.best(mixed=True))
+    same = optimum.collocated()
+    found = ([same] if same else []) + _different(optimum.best())
+    style = min(found, key=lambda one: one.seconds).style if found else 0
+    if style != APART:
+        found += _different(optimum.best(SPACE, sure=False))
+    if style != SHARED | APART:
+        found += _different(optimum.best(mixed=True, sure=False))
     return found
 
 
