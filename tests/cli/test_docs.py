@@ -48,7 +48,7 @@ SHORT = (
     "sampling.max_new_tokens=4 engine=inline ranks=1"
 )
 APART = SHORT.replace("engine=inline ranks=1", "ranks=2")  # of runs on several devices
-PLACED = re.compile(r"--mode|--ranks|\b(mode|placement|plan)\b[.=]")
+PLACED = re.compile(r"--mode|--ranks [2-9]|\b(mode|placement|plan)\b[.=]")
 RECIPE = "model: ./my-model\ndata: problems.jsonl\nreward: exact\n"
 CLUSTER = "nodes: [{count: 4, devices: 8}]\n"
 PROFILE = (
