@@ -21,7 +21,7 @@ from rlinf_core.schedule.tree import Kind, Rules, Split, Tree, leaves
 RATIOS = (3.0, 1.4)  # between the numbers of devices that are tried first
 TIME: tuple[Kind, ...] = ("time",)
 SPACE: tuple[Kind, ...] = ("space",)
-MOST_TIMES = 6
+MOST_TIMES, FEW_TIMES = 6, 2
 ENOUGH = 0.99  # as long as the time falls below such a share
 BOTH: tuple[Kind, ...] = ("time", "space")
 MOST = 4  # trees that are kept of one chunk size
@@ -63,7 +63,7 @@ class Optimum:
         for ratio in RATIOS:
             for chunk in self._order(found):
                 found += self._solve(chunk, kinds, mixed, min(limit, _limit(found)), Wanted((), ratio))
-        for _ in range(MOST_TIMES if found else 0):
+        for _ in range(MOST_TIMES if found and sure else FEW_TIMES if found else 0):
             best = min(found, key=_time)
             near = min(limit, best.seconds)
             found += self._solve(best.chunk, kinds, mixed, near, Wanted(()), best)

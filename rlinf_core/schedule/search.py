@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from rlinf_core.cluster.cluster import Cluster
@@ -89,7 +90,8 @@ def _found(optimum: Optimum, mode: Mode | None) -> list[Found]:
     if mode is not None:
         return _different(optimum.best(SPACE) if mode == "disaggregated" else optimum.best(mixed=True))
     same = optimum.collocated()
-    found = ([same] if same else []) + _different(optimum.best())
+    found = [same] if same else []
+    found += _different(optimum.best(limit=same.seconds if same else math.inf))
     style = min(found, key=lambda one: one.seconds).style if found else 0
     if style != APART:
         found += _different(optimum.best(SPACE, sure=False))
