@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rlinf_core.schedule.choices import Option, Priced, Seat
 from rlinf_core.schedule.frontier import APART, Floats, Ints, Mask
 from rlinf_core.schedule.graph import Component
-from rlinf_core.schedule.options import STAGES, Option, Options, Priced, Seat
+from rlinf_core.schedule.options import STAGES, Options
 from rlinf_core.schedule.table import Table, Wanted
 
 

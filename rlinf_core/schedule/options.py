@@ -6,14 +6,13 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from rlinf_core.schedule import algebra
 from rlinf_core.schedule.blocks import Block, Blocks
+from rlinf_core.schedule.choices import Held, Option, Priced, Seat
 from rlinf_core.schedule.cost import GRAIN, CostModel
 from rlinf_core.schedule.counts import first_of_each, refined
 from rlinf_core.schedule.graph import Component
@@ -22,56 +21,6 @@ DENSE = 64  # up to so many devices every number is looked at, beyond only those
 STAGES = (1, 2, 3, 4)
 
 Times = TypeVar("Times", float, npt.NDArray[np.float64])
-
-
-@dataclass(frozen=True)
-class Seat:
-    """Devices of one member of a block."""
-
-    device_type: str
-    devices: int
-    model_parallel: int = 1
-
-    @property
-    def ranks(self) -> int:
-        """Data-parallel ranks."""
-        return self.devices // self.model_parallel
-
-
-@dataclass(frozen=True)
-class Option:
-    """A block's part of a plan: one seat that all members share, or one each."""
-
-    block: int
-    seats: tuple[Seat, ...]
-    chunk: int  # samples that travel at once, over all ranks; 0 = all
-    resident: tuple[bool, ...]  # by member
-    stages: int = 1
-
-
-@dataclass(frozen=True)
-class Priced:
-    """An option with what the search compares."""
-
-    option: Option
-    early: float
-    late: float
-    switch: float
-    kept: int  # memory that it always holds, in parts of a device
-    loaded: int  # and more while it works
-
-    def times(self, waits: bool, share: float) -> algebra.Times:
-        """Its four numbers."""
-        early, late, switch = (np.asarray(one) for one in (self.early, self.late, self.switch))
-        return algebra.leaf(early, late, waits, share if self.option.chunk else 1.0, switch)
-
-
-class Held(NamedTuple):
-    """Seconds to leave the devices and come back, memory kept always, and memory more while at work."""
-
-    switch: float
-    kept: int
-    loaded: int
 
 
 class Options:

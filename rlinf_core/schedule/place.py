@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from rlinf_core.cluster.numbering import as_ranges
 from rlinf_core.errors import ConfigError
+from rlinf_core.schedule.choices import Option, Priced, Seat
 from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.graph import Graph
-from rlinf_core.schedule.options import Option, Priced, Seat
 from rlinf_core.schedule.plan import Assignment, Plan
 from rlinf_core.schedule.tree import Rules, Tree, leaves
 
@@ -154,8 +154,8 @@ def refuse_overfull(plan: Plan, graph: Graph, cost: CostModel) -> None:
         if sum(needs.values()) > room:
             listed = ", ".join(f"{name} {size / 2**30:.3g} GiB" for name, size in needs.items())
             raise ConfigError(
-                f"plan: {listed} do not fit on devices {as_ranges(devices)} with {room / 2**30:.3g} GiB each; "
-                "give one of them more devices or devices of its own, or let it leave (resident: false)"
+                f"plan: {listed} do not fit on devices {as_ranges(devices)} with {room / 2**30:.3g} GiB "
+                "each; give one of them more devices or devices of its own, or let it leave (resident: false)"
             )
 
 

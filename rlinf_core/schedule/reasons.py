@@ -49,7 +49,8 @@ def _other_causes(loser: Candidate, best: Candidate, least: float) -> list[str]:
             found.append(f"{what} {mine:.3g} s (there {other:.3g} s)")
     mine, other = _overlap(loser), _overlap(best)
     if other - mine > least:
-        found.append(f"only {mine:.3g} s of its parts' work overlaps (there {other:.3g} s)")
+        little = f"only {mine:.3g} s of its parts' work overlaps" if mine > least else "its parts take turns"
+        found.append(f"{little} (there {other:.3g} s overlap)")
     idle, other_idle = loser.simulation.bubble_ratio, best.simulation.bubble_ratio
     if idle - other_idle > NOTABLE:
         found.append(f"devices are idle {idle:.0%} of the time (there {other_idle:.0%})")

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlinf_core.schedule.choices import Option, Priced
 from rlinf_core.schedule.frontier import Floats, Ints
-from rlinf_core.schedule.options import Option, Options, Priced
+from rlinf_core.schedule.options import Options
 from rlinf_core.schedule.table import Table
 
 

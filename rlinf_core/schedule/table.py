@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlinf_core.schedule import algebra
+from rlinf_core.schedule.choices import Priced, Seat
 from rlinf_core.schedule.frontier import APART, Floats, Frontier, Ints, Mask, unbeaten
-from rlinf_core.schedule.options import Priced, Seat
 from rlinf_core.schedule.tree import Rules
 
 COARSE = 1.3  # between numbers of devices in a selection

@@ -12,8 +12,8 @@ import numpy as np
 from rlinf_core.schedule import algebra
 from rlinf_core.schedule.algebra import Times
 from rlinf_core.schedule.blocks import Blocks
+from rlinf_core.schedule.choices import Priced
 from rlinf_core.schedule.cost import CostModel
-from rlinf_core.schedule.options import Priced
 
 Kind = Literal["time", "space"]
 

@@ -12,12 +12,13 @@ import numpy as np
 from rlinf_core.cluster.cluster import Cluster, Node
 from rlinf_core.schedule.algebra import Times
 from rlinf_core.schedule.blocks import Blocks, contract
+from rlinf_core.schedule.choices import Priced
 from rlinf_core.schedule.cost import GRAIN, CostModel
 from rlinf_core.schedule.curve import Coefficients
 from rlinf_core.schedule.dynamic import chunk_sizes
 from rlinf_core.schedule.frontier import APART, SHARED
 from rlinf_core.schedule.graph import Component, Edge, Graph
-from rlinf_core.schedule.options import Options, Priced
+from rlinf_core.schedule.options import Options
 from rlinf_core.schedule.profile import MemoryUse, Profile, WrittenCurve
 from rlinf_core.schedule.tree import Rules
 
