@@ -144,7 +144,7 @@ def compare(name: str, words: tuple[str, ...], rounds: int, steps: int) -> dict[
                 for i in order:
                     job.measure(i, plans[i], steps)
         finally:
-            job.graph.engine.stop()
+            job.graph.stop()
     return report(name, job, plans, chosen)
 
 

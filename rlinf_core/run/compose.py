@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,11 @@ class RunGraph:
         used = sorted({number for part in self.plan.assignments.values() for number in part.devices})
         return [self.crew.hosts.devices[number].name for number in used]
 
+    def stop(self, patience_s: float = 2.0) -> None:
+        """End every process."""
+        self.engine.stop(patience_s)
+        gc.unfreeze()
+
     def apply(self, plan: Plan) -> None:
         """Go on by another plan: groups that it places elsewhere move, with what they have learned."""
         self.crew.place(plan)
@@ -73,6 +79,7 @@ def start(config: RunConfig, plan: Plan) -> RunGraph:
         hosts = Hosts(devices, dict(zip(others, started[len(devices) :], strict=True)))
         crew = Crew(config, algorithm_needs(config), engine, hosts)
         crew.place(plan)
+        gc.freeze()  # what is there lives as long as the run, and would be looked at again and again
         return RunGraph(engine, crew, plan, _flow(crew))
     except BaseException:
         engine.stop()

@@ -122,7 +122,7 @@ class Runner:
             patience = HURRIED_STOP_S
             raise
         finally:
-            self.graph.engine.stop(patience)
+            self.graph.stop(patience)
 
     def _open_logs(self, checkpoint: Checkpoint | None) -> None:
         resumed = None if not self.resume else (checkpoint.step if checkpoint else -1)

@@ -116,7 +116,7 @@ class Job:
             samples = [row for row in rows if isinstance(row, Sample)]
             return [(s.prompt.token_ids.tolist(), s.response_ids.tolist()) for s in samples]
         finally:
-            graph.engine.stop()
+            graph.stop()
 
 
 def invoke(*args: str) -> Done:

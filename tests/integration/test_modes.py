@@ -72,7 +72,7 @@ def trained(config: RunConfig, plan: Plan, then: Plan | None = None) -> dict[str
             assert rows
         return weights(graph)
     finally:
-        graph.engine.stop()
+        graph.stop()
 
 
 def difference(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> float:
