@@ -42,12 +42,12 @@ SHARED = ("backend=fsdp", "algo=grpo", "trackers=[]", "optimizer.lr=0", "ranks=2
 JOBS = {
     "llm": (
         "model=hf_lm",
-        "model.preset=char-llama",
+        "model.preset=tiny-llama",
         "data=sort_digits",
         "reward=exact",
-        "sampling.max_new_tokens=8",
-        "sampling.min_new_tokens=8",
-        "train.prompts_per_step=64",
+        "sampling.max_new_tokens=24",
+        "train.prompts_per_step=32",
+        "algo.group_size=8",
         "train.skip_gradient_free=false",
     ),
     "embodied": (

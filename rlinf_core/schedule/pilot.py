@@ -13,7 +13,10 @@ from rlinf_core.schedule.plan import Plan
 from rlinf_core.schedule.profile import Measurement, Profile
 
 NEAR = 1.15  # predicted step times within this factor of the best are told apart by trying them
-MOST_TRIED = 3  # plans of the planner's that are tried
+MOST_TRIED = 2  # plans of the planner's that are tried
+CLOSE = 1.25  # measured step times within this factor of the best are measured once more
+MOST_AGAIN = 2  # plans that are
+FINER = 2  # times smaller than any tried, chunks may be: costs a call are not known further down
 COST_SHARE = 0.2  # of the steps that are left, at most, go into measuring
 RECENT = 8  # settled steps from which a new profile is made
 
@@ -43,15 +46,20 @@ class Observed:
 
 @dataclass
 class Trial:
-    """A plan and the seconds that each unit of work took with it."""
+    """A plan and the seconds that each unit of work took with it, visit by visit."""
 
     plan: Plan
-    rates: list[float]
+    visits: list[list[float]] = field(default_factory=lambda: [[]])
+
+    @property
+    def rate(self) -> float:
+        """Of the middle step of its best visit: what a run's first steps take is not held against it."""
+        return min(median(rates) for rates in self.visits)
 
 
 class Pilot:
-    """Tries some plans for a few steps each, asks the planner, tries what it finds, and stays with the
-    fastest; later it watches whether that still holds.
+    """Tries some plans for a few steps each, asks the planner, tries what it finds, measures close ones once
+    more, and stays with the fastest; later it watches whether that still holds.
 
     `after` is told of every step, and answers with the plan to go on with when it is another one. What
     is trained on while plans are tried counts like any other step.
@@ -74,9 +82,10 @@ class Pilot:
         self._planner = planner
         self._steps_each = steps_each
         self._replan = replan
-        self._queue = [trial for trial in trials if not same(trial, plan)]
-        self._trials = [Trial(plan, [])]
-        self._searched = False
+        self._trials = [Trial(plan)]
+        self._trial = self._trials[0]
+        self._queue = [Trial(trial) for trial in trials if not same(trial, plan)]
+        self._searched = self._compared = False
         self._cold = True  # the first step with a plan is not like those that follow
         self._scale = 0.0  # work of the first step that was measured
         self._recent: list[Observed] = []
@@ -100,22 +109,21 @@ class Pilot:
             return None
         if self.settled:
             return self._watch(observed, steps_left)
-        if not self._trials[0].rates and not self._worth(steps_left):
+        if not self._trials[0].visits[0] and not self._worth(steps_left):
             self.settled, self._replan = True, False
             return None
         self._learn(observed)
-        trial = self._trials[-1]
-        if len(trial.rates) < self._steps_each:
+        if len(self._trial.visits[-1]) < self._steps_each:
             return None
-        return self._next(steps_left)
+        return self._next()
 
     def _worth(self, steps_left: int) -> bool:
-        plans = len(self._queue) + 1 + MOST_TRIED
+        plans = len(self._queue) + 1 + MOST_TRIED + MOST_AGAIN
         return plans * (self._steps_each + 1) <= COST_SHARE * steps_left
 
     def _learn(self, observed: Observed) -> None:
         self._scale = self._scale or observed.work
-        self._trials[-1].rates.append(observed.step_s / observed.work)
+        self._trial.visits[-1].append(observed.step_s / observed.work)
         for name, held in observed.memory_bytes.items():
             self._memory.setdefault(name, {})[len(self.plan.assignments[name].devices)] = held
         profile = replace(
@@ -133,41 +141,64 @@ class Pilot:
         factor = self._scale / observed.work
         return [replace(one, seconds=one.seconds * factor) for one in observed.measurements]
 
-    def _next(self, steps_left: int) -> Plan | None:
+    def _next(self) -> Plan | None:
         if not self._queue and not self._searched:
             self._searched = True
             self._queue = self._worth_trying()
-        if self._queue:
-            return self._try(self._queue.pop(0))
-        return self._settle()
+        if not self._queue and not self._compared:
+            self._compared = True
+            self._queue = self._worth_another_look()
+        if not self._queue:
+            return self._settle()
+        self._trial = self._queue.pop(0)
+        if len(self._trial.visits) == 1:
+            self._trials.append(self._trial)
+        return None if same(self._trial.plan, self.plan) else self._go(self._trial.plan)
 
-    def _worth_trying(self) -> list[Plan]:
+    def _worth_trying(self) -> list[Trial]:
         """What the planner finds about as fast as the fastest, and was not tried yet."""
-        found = self._planner.ranked(self.profile)
-        if not found:
-            return []
-        best = _step_s(found[0])
+        found = self._planner.ranked(self._explained())
+        best = min((_step_s(plan) for plan in found), default=0.0)
         known = [trial.plan for trial in self._trials]
+        finest = min((chunk for plan in known for chunk in _chunks(plan)), default=1) / FINER
         near = [plan for plan in found if _step_s(plan) <= best * NEAR]
-        return [plan for plan in near if not any(same(plan, other) for other in known)][:MOST_TRIED]
+        new = [plan for plan in near if not any(same(plan, other) for other in known)]
+        return [Trial(plan) for plan in new if min(_chunks(plan), default=finest) >= finest][:MOST_TRIED]
 
-    def _try(self, plan: Plan) -> Plan:
-        self._trials.append(Trial(plan, []))
-        return self._go(plan)
+    def _worth_another_look(self) -> list[Trial]:
+        """The fastest and those close to it; if the present one is among them it comes first."""
+        best = min(trial.rate for trial in self._trials)
+        close = sorted((trial for trial in self._trials if trial.rate <= best * CLOSE), key=lambda t: t.rate)
+        if len(close) < 2:
+            return []
+        again = sorted(close[:MOST_AGAIN], key=lambda trial: same(trial.plan, self.plan), reverse=True)
+        for trial in again:
+            trial.visits.append([])
+        return again
+
+    def _explained(self) -> Profile:
+        """The profile with what a step takes beyond its components, by all plans tried."""
+        bare = replace(self.profile, overhead_s=0.0)
+        beyond = [
+            trial.rate * self._scale - _step_s(self._planner.judged(bare, trial.plan))
+            for trial in self._trials
+        ]
+        self.profile = replace(bare, overhead_s=max(0.0, median(beyond)))
+        return self.profile
 
     def _go(self, plan: Plan) -> Plan:
         self.plan, self._cold = plan, True
         return plan
 
     def _settle(self) -> Plan | None:
-        best = min(self._trials, key=lambda trial: median(trial.rates))
+        best = min(self._trials, key=lambda trial: trial.rate)
         self.settled = True
-        first = median(self._trials[0].rates)
+        first = self._trials[0]
         self.notes.append(
             f"{best.plan.mode} is the fastest of {len(self._trials)} plans tried"
-            f" ({first / median(best.rates):.2f}x the speed of {self._trials[0].plan.mode})"
+            f" ({first.rate / best.rate:.2f}x the speed of {first.plan.mode})"
         )
-        chosen = self._planner.judged(self.profile, best.plan)
+        chosen = self._planner.judged(self._explained(), best.plan)
         if same(chosen, self.plan):
             self.plan = chosen
             return None
@@ -195,6 +226,10 @@ class Pilot:
 def same(one: Plan, other: Plan) -> bool:
     """Whether two plans run alike, whatever is expected of them."""
     return one.assignments == other.assignments and one.stages == other.stages
+
+
+def _chunks(plan: Plan) -> list[int]:
+    return [part.chunk for part in plan.assignments.values() if part.chunk]
 
 
 def _step_s(plan: Plan) -> float:

@@ -59,6 +59,7 @@ class Profile:
     weight_bytes: dict[str, float] = field(default_factory=dict)  # of a component that others sync from
     sync_shared_s: float = 0.0  # weights to a component on the same devices
     sync_apart_s: float = 0.0  # and to one on others, beyond what bandwidth explains
+    overhead_s: float = 0.0  # of a step, beyond what its components and copies take, in any plan
     fingerprint: str = ""  # of hardware, model and settings
     curves: tuple[WrittenCurve, ...] = ()
 

@@ -14,7 +14,7 @@ from rlinf_core.schedule.curve import Coefficients, Table
 from rlinf_core.schedule.profile import Measurement, MemoryUse, Profile, WrittenCurve
 from rlinf_core.schedule.reading import Section
 
-TOP = ("fingerprint", "sync", "components")
+TOP = ("fingerprint", "sync", "overhead_s", "components")
 SYNC = ("shared_s", "apart_s")
 COMPONENT = ("measurements", "curves", "memory", "sample_bytes", "weight_bytes")
 TERMS = tuple(item.name for item in fields(Coefficients))
@@ -45,6 +45,7 @@ def profile_from_yaml(text: str, origin: str = "profile") -> Profile:
         weight_bytes=_numbers(parts, "weight_bytes"),
         sync_shared_s=sync.number("shared_s", 0.0),
         sync_apart_s=sync.number("apart_s", 0.0),
+        overhead_s=top.number("overhead_s", 0.0),
         fingerprint=_fingerprint(top),
         curves=tuple(one for name, part in parts.items() for one in _curves(name, part)),
     )
@@ -128,6 +129,8 @@ def profile_to_yaml(profile: Profile) -> str:
         lines.append(f"fingerprint: {_written_fingerprint(profile.fingerprint)}")
     if profile.sync_shared_s or profile.sync_apart_s:
         lines.append(f"sync: {_flow({'shared_s': profile.sync_shared_s, 'apart_s': profile.sync_apart_s})}")
+    if profile.overhead_s:
+        lines.append(f"overhead_s: {json.dumps(profile.overhead_s)}")
     lines.append("components:")
     for name in _components(profile):
         lines += [f"  {name}:", *_component_lines(profile, name)]

@@ -79,7 +79,7 @@ class _Run:
             elif part is (*block.early, *block.late)[-1]:
                 self._block(block)
         ends = [self.free.max(), *(waves[-1].at for waves in self.out.values() if waves)]
-        step_s = float(max(ends))
+        step_s = float(max(ends)) + self.cost.profile.overhead_s
         return Simulation(step_s, tuple(self.spans), self.busy, self._bubble(step_s))
 
     def _sync(self) -> None:

@@ -99,6 +99,31 @@ def test_plans_are_compared_by_the_work_that_their_steps_had() -> None:
     assert measured <= set(TIMES.values())  # as with the work of the first step that counted, 1.3
 
 
+def test_close_plans_are_measured_once_more() -> None:
+    """The first plan is slow in its first steps, as a run is that has just begun, and the fastest later."""
+    times = {key(TOGETHER): 0.8, key(APART): 1.6, key(MIXED): 0.85, key(FOUND): 2.0}
+    pilot = new(predicted=times)
+    plans = run(pilot, lambda one, step: 0.95 if step < 3 else times[key(one)])
+    assert [key(one) for one in plans[:15]] == [
+        *[key(TOGETHER)] * 3,
+        *[key(APART)] * 3,
+        *[key(MIXED)] * 3,
+        *[key(MIXED)] * 2,  # no move, so no step that does not count
+        *[key(TOGETHER)] * 4,
+    ]
+    assert key(plans[-1]) == key(TOGETHER)
+
+
+def test_what_no_component_explains_is_part_of_every_prediction() -> None:
+    class Halves(Fixed):
+        def judged(self, profile: Profile, plan: Plan) -> Plan:
+            return expecting(plan, self.times[key(plan)] / 2 + profile.overhead_s)
+
+    pilot = Pilot(TOGETHER, [APART, MIXED], Halves(TIMES), steps_each=2)
+    run(pilot, lambda one, step: TIMES[key(one)] / 2 + 0.3)
+    assert round(pilot.profile.overhead_s, 9) == 0.3
+
+
 def test_the_first_step_with_a_plan_does_not_count() -> None:
     pilot = new()
     seconds: dict[tuple[tuple[int, ...], ...], int] = {}
