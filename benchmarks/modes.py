@@ -53,13 +53,14 @@ JOBS = {
     "embodied": (
         "simulator=gymnasium",
         "simulator.id=HalfCheetah-v5",
-        "simulator.kwargs={frame_skip: 32}",
-        "simulator.max_episode_steps=50",
+        "simulator.kwargs={frame_skip: 8}",
+        "simulator.max_episode_steps=25",
         "model=mlp_policy",
-        "model.hidden=[2048,2048]",
+        "model.hidden=[1024,1024,1024]",
         "model.value_head=none",
         "algo.group_size=8",
-        "train.prompts_per_step=4",
+        "train.prompts_per_step=16",
+        "train.num_envs=128",
         "train.skip_gradient_free=false",
     ),
 }
@@ -110,7 +111,7 @@ class Job:
                 steering.move(step, plan)
             if steering.settled:
                 break
-        return self.graph.plan
+        return steering.plan
 
     def measure(self, number: int, plan: Plan, steps: int) -> None:
         """Some steps by a plan, after one that does not count."""

@@ -68,10 +68,14 @@ class Steering:
             yield self._pilot.notes.pop(0)
 
     @property
+    def plan(self) -> Plan:
+        """The present plan, with what is expected of it once that is known."""
+        return self.graph.plan if self._pilot is None else self._pilot.plan
+
+    @property
     def predicted(self) -> dict[str, float]:
         """Metrics of what is expected of a step."""
-        plan = self.graph.plan if self._pilot is None else self._pilot.plan
-        expected = plan.prediction
+        expected = self.plan.prediction
         return {} if expected is None else {"time/predicted": expected.step_s}
 
     def after(
@@ -99,6 +103,7 @@ class Steering:
         was_settled = self._pilot.settled
         plan = self._pilot.after(observed, self.config.train.steps - step)
         if self._pilot.settled and not was_settled:
+            (self.output / PLAN).write_text(plan_to_yaml(self._pilot.plan))
             write_profile(self._pilot.profile, self.output / PROFILE)
         return plan
 
