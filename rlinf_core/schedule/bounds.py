@@ -26,11 +26,10 @@ class Rivals:
 
 
 class _Fastest:
-    """The least seconds of one block on so many devices of each type."""
+    """The least of one of the four times of a block on so many devices of each type."""
 
-    def __init__(self, front: Frontier, room: Ints) -> None:
+    def __init__(self, front: Frontier, room: Ints, seconds: Floats) -> None:
         kinds = (front.use > 0).sum(axis=1)
-        seconds = front.times[:, 2]
         self._mixed = float(seconds[kinds > 1].min(initial=np.inf))
         self._by_type = []
         for place, most in enumerate(room):
@@ -71,7 +70,10 @@ class Bounds:
         self.least_s = {mask: float(fronts[mask].times[:, 2].min(initial=np.inf)) for mask in single}
         self.rivals = list(self._rivals(single)) if np.isfinite(limit) else []
         self.work = self._work(single)
-        self.fastest = {one: _Fastest(fronts[one], room) for one in single}
+        self.fastest = {one: self._fastest(one, 2) for one in single}
+        self.first = {one: self._fastest(one, 0) for one in single}
+        self.last = {one: self._fastest(one, 3) for one in single}
+        self._pairs = {mask: self._around(mask, single) for mask in blocks.masks}
 
     def allow(self, mask: int, times: Times, use: Ints) -> Mask:
         """Which of some ways for a set of blocks could be part of a plan within the limit."""
@@ -87,7 +89,43 @@ class Bounds:
             if not rivals.mask & mask:
                 adds = np.asarray(seconds + rivals.least_s <= self.limit) & ("time" in self.kinds)
                 allowed &= adds | self._has_room(rivals, mask, times, use)
+        for before, after in self._pairs[mask]:
+            allowed &= self._between_s(before, after, times, self.room - use) <= self.limit
         return allowed
+
+    def _around(self, mask: int, single: list[int]) -> list[tuple[int, int]]:
+        """Blocks before a set with blocks after it, 0 where there is none."""
+        outside = [one for one in single if not one & mask]
+        before = [one for one in outside if self._reach(one, mask)] or [0]
+        after = [one for one in outside if self._reach(mask, one)] or [0]
+        return [pair for pair in itertools.product(before, after) if pair != (0, 0)]
+
+    def _between_s(self, before: int, after: int, times: Times, room: Ints) -> Floats:
+        """Least seconds of a set of blocks with a block before it and one after it, each of them on the
+        set's devices in turn with it, or beside it in the room that it leaves."""
+        given = [(times.a, times.c)]  # when the set has given its first samples and its last
+        if before:
+            turn, fill = self._turn(before), self._apart(self.first[before], room)
+            last = np.maximum(self._apart(self.fastest[before], room) + times.d, fill + times.c)
+            given = [(turn + times.a, turn + times.c), (fill + times.a, last)]
+        if not after:
+            return np.minimum(*(last for _, last in given))
+        turn, fill, fastest = (
+            self._turn(after),
+            self._apart(self.last[after], room),
+            self._apart(self.fastest[after], room),
+        )
+        ways = [np.minimum(last + turn, np.maximum(first + fastest, last + fill)) for first, last in given]
+        return np.min(ways, axis=0)
+
+    def _turn(self, one: int) -> float:
+        return self.least_s[one] if "time" in self.kinds else np.inf
+
+    def _apart(self, fastest: _Fastest, room: Ints) -> Floats:
+        return fastest.on(room) if "space" in self.kinds else np.full(len(room), np.inf)
+
+    def _fastest(self, one: int, column: int) -> _Fastest:
+        return _Fastest(self.fronts[one], self.room, self.fronts[one].times[:, column])
 
     def _has_room(self, rivals: Rivals, mask: int, times: Times, use: Ints) -> Mask:
         """Where rivals could have devices of their own beside a set of blocks."""
