@@ -79,11 +79,33 @@ class Blocks:
         """Whether a set has links from blocks outside."""
         return any(mask >> link.target & 1 and not mask >> link.source & 1 for link in self.links)
 
+    @cached_property
+    def reaches(self) -> list[int]:
+        """For every block the set of those that links lead to from it, one after the other."""
+        found = [1 << number for number in range(len(self.blocks))]
+        for _ in self.blocks:
+            for link in self.links:
+                found[link.source] |= found[link.target]
+        return found
+
+    def reach(self, first: int, second: int) -> bool:
+        """Whether links lead from one set to another."""
+        return any(first >> number & 1 and reached & second for number, reached in enumerate(self.reaches))
+
     def cuts(self, mask: int) -> list[tuple[int, int]]:
         """All ways to cut a set in two so that no link points from the second part to the first.
 
         Where no link crosses, the order is that of the flow: the first part has the first block.
         """
+        if mask not in self._cuts:
+            self._cuts[mask] = self._all_cuts(mask)
+        return self._cuts[mask]
+
+    @cached_property
+    def _cuts(self) -> dict[int, list[tuple[int, int]]]:
+        return {}
+
+    def _all_cuts(self, mask: int) -> list[tuple[int, int]]:
         lowest = mask & -mask
         found = []
         part = (mask - 1) & mask

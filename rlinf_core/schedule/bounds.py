@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -26,24 +27,52 @@ class Rivals:
 
 
 class _Fastest:
-    """The least of one of the four times of a block on so many devices of each type."""
+    """The least of each of the four times of one block on so many devices of each type."""
 
-    def __init__(self, front: Frontier, room: Ints, seconds: Floats) -> None:
-        kinds = (front.use > 0).sum(axis=1)
-        self._mixed = float(seconds[kinds > 1].min(initial=np.inf))
-        self._by_type = []
-        for place, most in enumerate(room):
-            least = np.full(int(most) + 1, np.inf)
-            rows = (kinds == 1) & (front.use[:, place] > 0)
-            np.minimum.at(least, front.use[rows, place], seconds[rows])
-            self._by_type.append(np.minimum.accumulate(least))
+    def __init__(self, front: Frontier, room: Ints) -> None:
+        self._front = front
+        self._room = room
+        self._known: dict[int, tuple[float, list[Floats]]] = {}
 
-    def on(self, room: Ints) -> Floats:
+    def on(self, room: Ints, column: int) -> Floats:
         """For every row of device counts by type, all of them zero or more."""
-        found = np.full(len(room), self._mixed)
-        for place, least in enumerate(self._by_type):
+        if column not in self._known:
+            self._known[column] = self._least(self._front.times[:, column])
+        mixed, by_type = self._known[column]
+        found = by_type[0][room[:, 0]]
+        for place, least in enumerate(by_type[1:], 1):
             found = np.minimum(found, least[room[:, place]])
-        return found
+        return np.minimum(found, mixed) if mixed < np.inf else found
+
+    def _least(self, seconds: Floats) -> tuple[float, list[Floats]]:
+        """Of ways on several types, and by number of devices of each type."""
+        kinds = (self._front.use > 0).sum(axis=1)
+        by_type = []
+        for place, most in enumerate(self._room):
+            least = np.full(int(most) + 1, np.inf)
+            rows = (kinds == 1) & (self._front.use[:, place] > 0)
+            np.minimum.at(least, self._front.use[rows, place], seconds[rows])
+            by_type.append(np.minimum.accumulate(least))
+        return float(seconds[kinds > 1].min(initial=np.inf)), by_type
+
+
+class _Spare:
+    """What blocks take at least on the devices that some ways leave."""
+
+    def __init__(self, fastest: Mapping[int, _Fastest], room: Ints, space: bool) -> None:
+        self.room = room
+        self._fastest = fastest
+        self._space = space
+        self._known: dict[tuple[int, int], Floats] = {}
+
+    def least(self, one: int, column: int) -> Floats:
+        """One of the four times of one block."""
+        if (one, column) not in self._known:
+            found = (
+                self._fastest[one].on(self.room, column) if self._space else np.full(len(self.room), np.inf)
+            )
+            self._known[one, column] = found
+        return self._known[one, column]
 
 
 class Bounds:
@@ -65,94 +94,90 @@ class Bounds:
         self.room = room
         self.limit = limit
         self.kinds = kinds
-        self.fill = {mask: self._chain(mask, False) + self._chain(mask, True) for mask in blocks.masks}
         single = [1 << number for number in range(len(blocks.blocks))]
-        self.least_s = {mask: float(fronts[mask].times[:, 2].min(initial=np.inf)) for mask in single}
+        self._least = {one: fronts[one].times.min(axis=0, initial=np.inf) for one in single}
+        self.least_s = {one: float(least[2]) for one, least in self._least.items()}
+        self.fill = {mask: self._chain(mask, False) + self._chain(mask, True) for mask in blocks.masks}
         self.rivals = list(self._rivals(single)) if np.isfinite(limit) else []
         self.work = self._work(single)
-        self.fastest = {one: self._fastest(one, 2) for one in single}
-        self.first = {one: self._fastest(one, 0) for one in single}
-        self.last = {one: self._fastest(one, 3) for one in single}
+        self.fastest = {one: _Fastest(fronts[one], room) for one in single}
         self._pairs = {mask: self._around(mask, single) for mask in blocks.masks}
 
     def allow(self, mask: int, times: Times, use: Ints) -> Mask:
         """Which of some ways for a set of blocks could be part of a plan within the limit."""
-        seconds = times.c
         if not np.isfinite(self.limit):
-            return np.ones(len(seconds), dtype=bool)
+            return np.ones(len(use), dtype=bool)
+        allowed = self._in_time(mask, times.c, use)
+        rows = np.flatnonzero(allowed)
+        if len(rows):
+            left = Times(*(column[rows] for column in times))
+            allowed[rows] = self._beside(mask, left, use[rows])
+        return allowed
+
+    def _in_time(self, mask: int, seconds: Floats, use: Ints) -> Mask:
+        """Which leave time for all that comes before and after, and work enough for all others."""
         weights, shares = self.work
         left = float(weights @ self.room) * self.limit - seconds * (use @ weights)
         rest = sum(share for one, share in shares.items() if not one & mask)
-        allowed = np.asarray(seconds + self.fill[mask] <= self.limit)
-        allowed &= np.asarray(left >= rest * (1 - 1e-9))
+        return np.asarray((seconds + self.fill[mask] <= self.limit) & (left >= rest * (1 - 1e-9)))
+
+    def _beside(self, mask: int, times: Times, use: Ints) -> Mask:
+        """Which leave room or time for each of the others."""
+        spare = _Spare(self.fastest, self.room - use, "space" in self.kinds)
+        allowed = np.ones(len(use), dtype=bool)
         for rivals in self.rivals:
             if not rivals.mask & mask:
-                adds = np.asarray(seconds + rivals.least_s <= self.limit) & ("time" in self.kinds)
-                allowed &= adds | self._has_room(rivals, mask, times, use)
+                room = self._has_room(rivals, mask, times, spare)
+                if "time" in self.kinds:
+                    room |= times.c + rivals.least_s <= self.limit
+                allowed &= room
         for before, after in self._pairs[mask]:
-            allowed &= self._between_s(before, after, times, self.room - use) <= self.limit
+            allowed &= self._between_s(before, after, times, spare) <= self.limit
         return allowed
 
     def _around(self, mask: int, single: list[int]) -> list[tuple[int, int]]:
         """Blocks before a set with blocks after it, 0 where there is none."""
         outside = [one for one in single if not one & mask]
-        before = [one for one in outside if self._reach(one, mask)] or [0]
-        after = [one for one in outside if self._reach(mask, one)] or [0]
+        before = [one for one in outside if self.blocks.reach(one, mask)] or [0]
+        after = [one for one in outside if self.blocks.reach(mask, one)] or [0]
         return [pair for pair in itertools.product(before, after) if pair != (0, 0)]
 
-    def _between_s(self, before: int, after: int, times: Times, room: Ints) -> Floats:
+    def _between_s(self, before: int, after: int, times: Times, spare: _Spare) -> Floats:
         """Least seconds of a set of blocks with a block before it and one after it, each of them on the
-        set's devices in turn with it, or beside it in the room that it leaves."""
+        set's devices in turn with it, or beside it on those that it leaves."""
         given = [(times.a, times.c)]  # when the set has given its first samples and its last
         if before:
-            turn, fill = self._turn(before), self._apart(self.first[before], room)
-            last = np.maximum(self._apart(self.fastest[before], room) + times.d, fill + times.c)
+            turn, fill = self._turn(before), spare.least(before, 0)
+            last = np.maximum(spare.least(before, 2) + times.d, fill + times.c)
             given = [(turn + times.a, turn + times.c), (fill + times.a, last)]
         if not after:
-            return np.minimum(*(last for _, last in given))
-        turn, fill, fastest = (
-            self._turn(after),
-            self._apart(self.last[after], room),
-            self._apart(self.fastest[after], room),
-        )
-        ways = [np.minimum(last + turn, np.maximum(first + fastest, last + fill)) for first, last in given]
-        return np.min(ways, axis=0)
+            return np.minimum(given[0][1], given[1][1])
+        turn, whole, fill = self._turn(after), spare.least(after, 2), spare.least(after, 3)
+        ways = [np.minimum(last + turn, np.maximum(first + whole, last + fill)) for first, last in given]
+        least: Floats = functools.reduce(np.minimum, ways)
+        return least
 
     def _turn(self, one: int) -> float:
         return self.least_s[one] if "time" in self.kinds else np.inf
 
-    def _apart(self, fastest: _Fastest, room: Ints) -> Floats:
-        return fastest.on(room) if "space" in self.kinds else np.full(len(room), np.inf)
-
-    def _fastest(self, one: int, column: int) -> _Fastest:
-        return _Fastest(self.fronts[one], self.room, self.fronts[one].times[:, column])
-
-    def _has_room(self, rivals: Rivals, mask: int, times: Times, use: Ints) -> Mask:
+    def _has_room(self, rivals: Rivals, mask: int, times: Times, spare: _Spare) -> Mask:
         """Where rivals could have devices of their own beside a set of blocks."""
+        room = np.zeros(len(spare.room), dtype=bool)
         if "space" not in self.kinds:
-            return np.zeros(len(use), dtype=bool)
+            return room
         if rivals.mask.bit_count() == 1:
             fill = self._between(rivals.mask, mask, times)
-            return np.asarray(self.fastest[rivals.mask].on(self.room - use) + fill <= self.limit)
-        room = np.zeros(len(use), dtype=bool)
+            return np.asarray(spare.least(rivals.mask, 2) + fill <= self.limit)
         for row in rivals.use:
-            room |= (use + row <= self.room).all(axis=1)
+            room |= (row <= spare.room).all(axis=1)
         return room
 
     def _between(self, one: int, mask: int, times: Times) -> Floats | float:
         """What a set of blocks takes at least after a block before it has ended, or before one after it
         can begin."""
-        if self._reach(one, mask):
+        if self.blocks.reach(one, mask):
             return times.d
-        return times.a if self._reach(mask, one) else 0.0
-
-    def _reach(self, first: int, second: int) -> bool:
-        """Whether links lead from one set to the other."""
-        seen = first
-        for _ in self.blocks.blocks:
-            for link in self.blocks.links:
-                seen |= (seen >> link.source & 1) << link.target
-        return bool(seen & second)
+        return times.a if self.blocks.reach(mask, one) else 0.0
 
     def forget(self, mask: int, memory: Ints) -> Ints:
         """Memory of ways for a set of blocks, 0 where it fits beside whatever the others hold."""
@@ -203,8 +228,8 @@ class Bounds:
                 if not mask >> further & 1:
                     waits = mask == 1 << here and self.blocks.blocks[here].cycle  # yields all at its end
                     column = (2 if waits else 3) if ahead else 0
-                    least = self.fronts[1 << further].times[:, column].min(initial=np.inf)
-                    lengths[here] = max(lengths[here], lengths[further] + float(least))
+                    least = float(self._least[1 << further][column])
+                    lengths[here] = max(lengths[here], lengths[further] + least)
         return max(length for number, length in enumerate(lengths) if mask >> number & 1)
 
 

@@ -104,10 +104,14 @@ class Dynamic:
         step = self.steps[number]
         one, two = self.frontiers[step.first], self.frontiers[step.second]
         left, right = np.nonzero(self._fit(step, one, two, start, end))
+        if not len(left):
+            return self._empty()
         left += start
         times = self._times(mask, step, one, two, left, right)
         use = self._use(step, one, two, left, right)
-        sure = self._bounds.allow(mask, times, use)
+        sure = np.flatnonzero(self._bounds.allow(mask, times, use))
+        if not len(sure):
+            return self._empty()
         left, right, use = left[sure], right[sure], use[sure]
         columns = np.column_stack([column[sure] for column in times])
         kept, loaded = self._memory(step, one, two, left, right)

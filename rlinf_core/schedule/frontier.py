@@ -17,6 +17,7 @@ Mask = npt.NDArray[np.bool_]
 SHARED, APART = 1, 2  # styles: some parts share devices; some do not have the same ones
 BLOCK = 256  # rows that are compared with all others at once
 AT_ONCE = 4096  # others
+LATER = np.triu(np.ones((BLOCK, BLOCK), dtype=bool), 1)
 
 
 @dataclass(frozen=True)
@@ -74,16 +75,9 @@ def joined(parts: Sequence[Frontier]) -> Frontier:
 
 def unbeaten(columns: Sequence[npt.NDArray[np.generic]]) -> Ints:
     """Rows that no other row equals or beats in every column; of equal rows the first."""
-    count = len(columns[0])
-    unique: list[Floats] = []
-    for column in columns:
-        if count and (column != column[0]).any():
-            floats = column.astype(np.float64)
-            if not any(np.array_equal(floats, other) for other in unique):
-                unique.append(floats)
-    if not unique:
-        return np.arange(min(count, 1))
-    values = np.array(unique)  # [columns, n]
+    values = _telling(columns)
+    if not len(values):
+        return np.arange(min(len(columns[0]), 1))
     order: Ints = np.lexsort(values[::-1])
     ranked = values[:, order]
     if len(ranked) == 1:
@@ -96,6 +90,18 @@ def unbeaten(columns: Sequence[npt.NDArray[np.generic]]) -> Ints:
     return order[_unbeaten_sorted(ranked)]
 
 
+def _telling(columns: Sequence[npt.NDArray[np.generic]]) -> Floats:
+    """Columns in which rows differ, and not as in one before."""
+    values = np.array(columns, dtype=np.float64)  # [columns, n]
+    telling = (values != values[:, :1]).any(axis=1)
+    if len(columns[0]) > BLOCK:
+        telling &= [
+            not any(np.array_equal(row, one) for one in values[:place]) for place, row in enumerate(values)
+        ]
+    found: Floats = values[telling]
+    return found
+
+
 def _unbeaten_sorted(ranked: Floats) -> Ints:
     """As above for rows in lexical order: a row can only be beaten by one before it."""
     alive = np.arange(ranked.shape[1])
@@ -103,9 +109,11 @@ def _unbeaten_sorted(ranked: Floats) -> Ints:
     while len(alive):
         block, alive = alive[:BLOCK], alive[BLOCK:]
         rows = ranked[:, block]
-        beaten = np.triu(_beats(rows, rows), 1).any(axis=0)
+        beaten = (_beats(rows, rows) & LATER[: len(block), : len(block)]).any(axis=0)
         block, rows = block[~beaten], rows[:, ~beaten]
         kept.append(block)
+        if not len(alive):
+            break
         alive = alive[~_beaten_by(rows, ranked[:, alive])]
     return np.concatenate(kept)
 
