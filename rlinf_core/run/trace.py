@@ -47,13 +47,9 @@ class Trace:
         self._names: list[Event] = []
         self._steps = 0
         self._tail: deque[int] = deque()  # where in the file the steps after the first ones begin
+        self._resumed_step = resumed_step
         self._place(DRIVER, "run")
-        with self._told():
-            if path.exists():
-                path.replace(path.with_name(f"{path.stem}-to-step-{resumed_step}{path.suffix}"))
-            path.write_bytes(b"[\n" + _lines(self._names) + _CLOSING)
-        self._head = self._end = path.stat().st_size - len(_CLOSING)
-        self._written = len(self._names)
+        self._head = self._end = self._written = 0
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
@@ -76,11 +72,22 @@ class Trace:
             events = heapq.nlargest(STEP_EVENTS, events, key=lambda event: event["dur"])
         for event in events:
             event["args"]["step"] = step
-        named = self._names[self._written :]
+        if not events:
+            return
+        with self._told():
+            if not self._end:
+                self._begin()
+            named = self._names[self._written :]
+            self._written = len(self._names)
+            self._append(_lines([*named, *events]))
+
+    def _begin(self) -> None:
+        if self.path.exists():
+            aside = f"{self.path.stem}-to-step-{self._resumed_step}{self.path.suffix}"
+            self.path.replace(self.path.with_name(aside))
         self._written = len(self._names)
-        if named or events:
-            with self._told():
-                self._append(_lines([*named, *events]))
+        self.path.write_bytes(b"[\n" + _lines(self._names) + _CLOSING)
+        self._head = self._end = self.path.stat().st_size - len(_CLOSING)
 
     def _append(self, lines: bytes) -> None:
         with self.path.open("r+b") as file:

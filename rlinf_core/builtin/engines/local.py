@@ -6,17 +6,14 @@ import atexit
 import os
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from rlinf_core.api.engine import Engine, Host, HostSpec
 from rlinf_core.api.spans import HostSpan
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.link import LocalHost
+from rlinf_core.comm.hub import ChannelHub
+from rlinf_core.comm.remote import ChannelHandle
 from rlinf_core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rlinf_core.comm.hub import ChannelHub
-    from rlinf_core.comm.remote import ChannelHandle
 
 _TERMINATE_S = 0.4
 _AT_EXIT_S = 1.0  # people wait for their prompt
@@ -50,8 +47,6 @@ class LocalEngine(Engine):
 
     def channel(self, name: str) -> ChannelHandle:
         """A channel between workers of any hosts."""
-        from rlinf_core.comm.hub import ChannelHub
-
         if self._hub is None:
             self._hub = ChannelHub()
         return self._hub.create(name, capacity_bytes=self.config.buffer_mb * 2**20)

@@ -66,10 +66,11 @@ def test_hosts_are_processes_and_workers_are_threads_with_times_in_microseconds(
     assert (wait["name"], wait["cat"], wait["tid"]) == ("wait", "wait", 0)
 
 
-def test_it_is_valid_after_every_step_and_before_the_first(tmp_path: Path) -> None:
+def test_it_is_valid_after_every_step_and_begins_with_the_first(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     trace = Trace(path)
-    assert _events(path) == []
+    trace.write(0, [])
+    assert not path.exists()
     for step in range(1, 6):
         trace.write(step, [_run("a[0]", step, step + 1)])
         assert [event["args"]["step"] for event in _events(path)] == list(range(1, step + 1))
@@ -106,11 +107,13 @@ def test_of_a_step_with_very_many_spans_the_longest_are_kept(
 def test_the_trace_of_an_earlier_part_of_the_run_is_kept_aside(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     Trace(path).write(1, [_run("a[0]", 0, 1)])
-    Trace(path, resumed_step=12)
-    assert _events(path) == []
+    resumed = Trace(path, resumed_step=12)
+    assert len(_events(path)) == 1
+    resumed.write(13, [_run("a[0]", 2, 3), _run("a[0]", 3, 4)])
+    assert len(_events(path)) == 2
     assert len(_events(tmp_path / "trace-to-step-12.json")) == 1
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(RlinfError, match=r"cannot write .*missing/trace.json: No such file"):
-        Trace(tmp_path / "missing" / "trace.json")
+        Trace(tmp_path / "missing" / "trace.json").write(1, [_run("a[0]", 0, 1)])

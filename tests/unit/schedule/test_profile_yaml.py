@@ -71,7 +71,7 @@ def test_a_profile_written_by_hand():
     [
         (
             "component: {}",
-            r"p\.yaml: unknown key 'component'; allowed: fingerprint, sync, components\. Did you",
+            r"p\.yaml: unknown key 'component'; allowed: fingerprint, sync, overhead_s, components\. Did you",
         ),
         ("components: [a]", r"p\.yaml: components: needs a mapping of keys to values, got \['a'\]"),
         ("components: {a: 3}", r"p\.yaml: components\.a: needs a mapping of keys to values, got 3"),
