@@ -15,7 +15,7 @@ from rlinf_core.api.spans import HostSpan
 class HostSpec:
     """One process. Workers that share devices live in one host and take turns there."""
 
-    name: str  # "rank0", "reward"
+    name: str  # "device0", "reward"
     env: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1  # intra-op threads of this process
     cores: tuple[int, ...] = ()  # CPU cores it is pinned to; () = not pinned

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 
-from rlinf_core.errors import RlinfError, WorkerError
+from rlinf_core.errors import ConsumerDied, ProducerDied, RlinfError, WorkerError
 
 GRACE_S = 2.0  # how long a collective's error waits for the failure that caused it
 _COLLECTIVE_MARKS = (
@@ -36,9 +36,9 @@ def raised(error: BaseException, worker: str, method: str) -> WorkerError:
 
 
 def is_consequence(error: BaseException) -> bool:
-    """Whether the error looks like the echo of another rank's failure: a broken collective or a
-    cancelled stage."""
-    if isinstance(error, StageCancelledError):
+    """Whether the error looks like the echo of another rank's failure: a broken collective, a cancelled
+    stage, or a channel whose other end died."""
+    if isinstance(error, (StageCancelledError, ProducerDied, ConsumerDied)):
         return True
     text = str(error).lower()
     return any(mark in text for mark in _COLLECTIVE_MARKS)

@@ -67,9 +67,9 @@ class GroupCall:
             raise
         except BaseException as error:
             end = time.monotonic() + GRACE_S
-            while is_consequence(error) and time.monotonic() < end and not self._errors():
+            while not self.done() and time.monotonic() < end:
                 time.sleep(_LOOK_AROUND_S)
-            real = first_real([error, *self._errors()])
+            real = first_real([*self._errors(), error])
             if real is error:
                 raise
             raise real from None

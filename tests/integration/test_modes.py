@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +21,7 @@ from rlinf_core.comm.stream import Stream
 from rlinf_core.config.compose import compose
 from rlinf_core.config.options import Options
 from rlinf_core.config.schema import RunConfig
+from rlinf_core.errors import WorkerError
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.ordering import GroupOrder
 from rlinf_core.run.compose import RunGraph, make_source, start
@@ -190,3 +196,42 @@ def test_an_embodied_flow_learns_the_same_in_every_mode(tmp_path: Path) -> None:
         assert difference(found[mode], found["collocated"]) < 1e-5, mode
     start_again = trained(replace(config, optimizer=replace(config.optimizer, lr=0.0)), plans["collocated"])
     assert difference(found["collocated"], start_again) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "worker"), [(0, "environment[0]"), (1, "rollout[0]")])
+def test_a_death_in_the_middle_of_a_rollout_is_named_within_seconds(
+    tmp_path: Path, device: int, worker: str
+) -> None:
+    """Environments and policy wait for each other, so whoever is left must not wait for ever."""
+    config = settings(tmp_path, *EMBODIED, "simulator.kwargs={frame_skip: 2000}")
+    graph = start(config, plans_of(make_graph(config))["hybrid"])
+    killed: list[float] = []
+
+    def kill() -> None:
+        killed.append(time.monotonic())
+        os.kill(graph.crew.hosts.devices[device].process.pid, signal.SIGKILL)
+
+    try:
+        timer = threading.Timer(1.0, kill)
+        timer.start()
+        with pytest.raises(WorkerError, match=re.escape(worker)):
+            graph.flow.step(Stream.of(make_source(config).train(0)), 0)
+        assert time.monotonic() - killed[0] < 5.0
+    finally:
+        timer.cancel()
+        graph.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["collocated", "hybrid"])
+def test_a_policy_that_raises_is_named_with_its_own_error(tmp_path: Path, mode: str) -> None:
+    config = settings(tmp_path, *EMBODIED, "model=sulky")
+    graph = start(config, plans_of(make_graph(config))[mode])
+    try:
+        with pytest.raises(
+            WorkerError, match=r"(rollout|environment)\[\d\]\.\w+ failed: ValueError: not in the mood"
+        ):
+            graph.flow.step(Stream.of(make_source(config).train(0)), 0)
+    finally:
+        graph.stop()

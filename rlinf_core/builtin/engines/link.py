@@ -176,11 +176,13 @@ class LocalHost(Host):
         self.wire.close()
 
     def _fail_all(self, text: str) -> None:
+        """Those that wait for their turn fail too, and name the one whose turn it was: the first."""
         with self._lock:
             calls = list(self._pending.values())
             self._pending.clear()
         for call in calls:
-            call.fail(WorkerError(f"{call.worker}.{call.method} failed: {text}", worker=call.worker))
+            worker, method = calls[0].worker, calls[0].method
+            call.fail(WorkerError(f"{worker}.{method} failed: {text}", worker=worker))
 
     def _death_of(self, call: LocalCall | LocalStageCall) -> WorkerError:
         return WorkerError(f"{call.worker}.{call.method} cannot run: {self._death}", worker=call.worker)
