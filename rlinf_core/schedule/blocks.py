@@ -3,6 +3,7 @@ folded into the links."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,6 +71,20 @@ class Blocks:
             if self.blocks[link.target].early and not self.blocks[link.source].cycle
         ]
         return frozenset(number for pair in pairs for number in pair)
+
+    def around(self, mask: int) -> list[tuple[int, int]]:
+        """Blocks that samples come from to a set with blocks that they go to from it, 0 where there is
+        none; as sets."""
+        if mask not in self._around:
+            outside = [1 << number for number in range(len(self.blocks)) if not mask >> number & 1]
+            before = [one for one in outside if self.reach(one, mask)] or [0]
+            after = [one for one in outside if self.reach(mask, one)] or [0]
+            self._around[mask] = [pair for pair in itertools.product(before, after) if pair != (0, 0)]
+        return self._around[mask]
+
+    @cached_property
+    def _around(self) -> dict[int, list[tuple[int, int]]]:
+        return {}
 
     def gives(self, mask: int) -> bool:
         """Whether a set has links to blocks outside."""

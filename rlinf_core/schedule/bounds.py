@@ -101,7 +101,6 @@ class Bounds:
         self.rivals = list(self._rivals(single)) if np.isfinite(limit) else []
         self.work = self._work(single)
         self.fastest = {one: _Fastest(fronts[one], room) for one in single}
-        self._pairs = {mask: self._around(mask, single) for mask in blocks.masks}
 
     def allow(self, mask: int, times: Times, use: Ints) -> Mask:
         """Which of some ways for a set of blocks could be part of a plan within the limit."""
@@ -131,16 +130,9 @@ class Bounds:
                 if "time" in self.kinds:
                     room |= times.c + rivals.least_s <= self.limit
                 allowed &= room
-        for before, after in self._pairs[mask]:
+        for before, after in self.blocks.around(mask):
             allowed &= self._between_s(before, after, times, spare) <= self.limit
         return allowed
-
-    def _around(self, mask: int, single: list[int]) -> list[tuple[int, int]]:
-        """Blocks before a set with blocks after it, 0 where there is none."""
-        outside = [one for one in single if not one & mask]
-        before = [one for one in outside if self.blocks.reach(one, mask)] or [0]
-        after = [one for one in outside if self.blocks.reach(mask, one)] or [0]
-        return [pair for pair in itertools.product(before, after) if pair != (0, 0)]
 
     def _between_s(self, before: int, after: int, times: Times, spare: _Spare) -> Floats:
         """Least seconds of a set of blocks with a block before it and one after it, each of them on the
@@ -189,6 +181,7 @@ class Bounds:
 
     def _rivals(self, single: list[int]) -> list[Rivals]:
         found = []
+        least = {one: _least_use(self.fronts[one].use) for one in single}
         most = LARGEST if "time" in self.kinds else len(single)
         for count in range(1, most + 1):
             for group in itertools.combinations(single, count):
@@ -197,8 +190,8 @@ class Bounds:
                     for one, two in itertools.combinations(group, 2)
                 )
                 if apart and all(len(self.fronts[one]) for one in group):
-                    ways = [_least_use(self.fronts[one].use) for one in group]
-                    use = np.array([np.sum(way, axis=0) for way in itertools.product(*ways)])
+                    ways = itertools.product(*(least[one] for one in group))
+                    use = np.array([sum(way) for way in ways])
                     found.append(Rivals(sum(group), min(self.least_s[one] for one in group), use))
         return found
 

@@ -47,6 +47,7 @@ class Optimum:
         fine = cost.cluster.size <= DENSE
         self.chunks = chunk_sizes(blocks.graph.samples, blocks.quantum, bool(blocks.streams), fine)
         self._tables: dict[tuple[int, int], Table] = {}
+        self._rules: dict[int, Rules] = {}
         self._numbers = range(len(blocks.blocks))
         self._singles: dict[int, Single] = {}
         self._apart: dict[int, Apart] = {}
@@ -120,12 +121,16 @@ class Optimum:
         for number in self._numbers:
             wanted = self._near(number, few, best) if few and best else few
             tables.append(self._table(number, chunk, limit, wanted))
+        if chunk and not best and not any(one.in_chunks(limit) for one in tables):
+            return []  # nothing that is not there without chunks
         return self._run(chunk, tables, kinds, mixed, limit)
 
     def _run(
         self, chunk: int, tables: Sequence[Table], kinds: Collection[Kind], mixed: bool, limit: float
     ) -> list[Found]:
-        rules = Rules(self.blocks, self.cost, chunk)
+        if chunk not in self._rules:
+            self._rules[chunk] = Rules(self.blocks, self.cost, chunk)
+        rules = self._rules[chunk]
         fronts = [one.frontier(rules, number) for number, one in enumerate(tables)]
         dynamic = Dynamic(rules, fronts, kinds, limit, mixed)
         whole = dynamic.solve(MOST)

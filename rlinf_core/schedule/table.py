@@ -81,6 +81,10 @@ class Table:
     memory: Ints  # [n, 2]
     style: Ints
 
+    def in_chunks(self, limit: float) -> bool:
+        """Whether any row within so many seconds gives or takes samples in chunks."""
+        return bool((self.chunked & (self.early + self.late + self.switch <= limit)).any())
+
     def take(self, rows: Ints) -> Table:
         """Some of the rows."""
         return Table(

@@ -65,9 +65,15 @@ class Rules:
         samples = blocks.graph.samples
         self.share = chunk / samples if chunk else 1.0
         self.messages = math.ceil(samples / chunk) if chunk else 1
+        self._cuts: dict[tuple[int, int], Cut] = {}
 
     def cut(self, first: int, second: int) -> Cut:
         """What lies between two sets of blocks."""
+        if (first, second) not in self._cuts:
+            self._cuts[first, second] = self._cut(first, second)
+        return self._cuts[first, second]
+
+    def _cut(self, first: int, second: int) -> Cut:
         links = self.blocks.crossing(first, second)
         samples = self.blocks.graph.samples
         others = [sum(self.cost.beside_s(name, samples) for name in link.beside) for link in links]
