@@ -19,6 +19,7 @@ MOST_AGAIN = 2  # plans that are
 FINER = 2  # times smaller than any tried, chunks may be: costs a call are not known further down
 COST_SHARE = 0.2  # of the steps that are left, at most, go into measuring
 RECENT = 8  # settled steps from which a new profile is made
+PROBATION = 5  # steps after which a plan that was adopted later must be faster than the one before
 
 
 class Planner(Protocol):
@@ -89,6 +90,7 @@ class Pilot:
         self._cold = True  # the first step with a plan is not like those that follow
         self._scale = 0.0  # work of the first step that was measured
         self._recent: list[Observed] = []
+        self._before: tuple[Plan, float] | None = None  # the plan on whose place another is on probation
         self._memory: dict[str, dict[int, float]] = {}
         self._drift = Drift()
 
@@ -208,6 +210,8 @@ class Pilot:
         if not self._replan or self.plan.prediction is None:
             return None
         self._recent = [*self._recent[1 - RECENT :], observed]
+        if self._before is not None:
+            return self._prove(*self._before)
         seconds = {one.component: one.seconds for one in observed.measurements}
         if not self._drift.observe(seconds, self.plan.prediction.busy_s):
             return None
@@ -219,13 +223,31 @@ class Pilot:
         if not self._drift.adopts(present, found[0], steps_left, observed.switch_s):
             self.plan = present
             return None
-        self.notes.append(f"going on {found[0].mode}: components take other times, it {self._drift.reason}")
+        mode, reason = found[0].mode, self._drift.reason
+        self.notes.append(f"components take other times than expected: a {mode} plan {reason}")
+        self._before = (present, _rate(self._recent))
+        self._recent = []
         return self._go(found[0])
+
+    def _prove(self, former: Plan, rate: float) -> Plan | None:
+        """Whether the plan that was adopted is faster in fact; otherwise the former one comes back."""
+        if len(self._recent) < PROBATION:
+            return None
+        self._before = None
+        if _rate(self._recent) < rate:
+            return None
+        self.notes.append(f"back to the {former.mode} plan, which was faster in fact")
+        self._recent = []
+        return self._go(former)
 
 
 def same(one: Plan, other: Plan) -> bool:
     """Whether two plans run alike, whatever is expected of them."""
     return one.assignments == other.assignments and one.stages == other.stages
+
+
+def _rate(steps: Sequence[Observed]) -> float:
+    return median(step.step_s / step.work for step in steps)
 
 
 def _chunks(plan: Plan) -> list[int]:

@@ -180,6 +180,28 @@ def test_growing_responses_lead_to_one_switch() -> None:
     assert key(plans[-1]) == key(APART)
 
 
+def test_a_plan_that_is_not_faster_in_fact_is_left_again() -> None:
+    """From step 60 on everything takes longer, and the planner has wrong hopes of another plan."""
+
+    class Hopeful(Fixed):
+        def ranked(self, profile: Profile) -> Sequence[Plan]:
+            drifted = profile.curve("rollout", "cpu").seconds(8, 2) > 0.6
+            return [
+                self.judged(profile, one) for one in ((APART, TOGETHER) if drifted else (TOGETHER, APART))
+            ]
+
+        def judged(self, profile: Profile, plan: Plan) -> Plan:
+            slow = profile.curve("rollout", "cpu").seconds(8, 2)
+            return expecting(plan, 2 * slow if plan is not APART else min(1.0, slow))
+
+    pilot = Pilot(TOGETHER, [APART], Hopeful(TIMES), steps_each=2)
+    plans = run(pilot, lambda one, step: TIMES[key(one)] * (1.0 if step < 60 else 1.5))
+    late = [key(one) for one in plans[60:]]
+    assert key(APART) in late
+    assert late[-60:] == [key(TOGETHER)] * 60
+    assert any("faster in fact" in note for note in pilot.notes)
+
+
 def test_noise_of_ten_percent_moves_nobody() -> None:
     noise = np.random.default_rng(0)
     pilot = new()
