@@ -77,7 +77,7 @@ def start(config: RunConfig, plan: Plan) -> RunGraph:
         started = engine.start(specs)
         devices = started[: len(started) - len(others)]
         hosts = Hosts(devices, dict(zip(others, started[len(devices) :], strict=True)))
-        crew = Crew(config, algorithm_needs(config), engine, hosts)
+        crew = Crew(config, engine, hosts)
         crew.place(plan)
         gc.freeze()  # what is there lives as long as the run, and would be looked at again and again
         return RunGraph(engine, crew, plan, _flow(crew))

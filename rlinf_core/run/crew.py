@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.cluster.devices import inventory
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.roles.ordering import GroupOrder
+from rlinf_core.run.graph import algorithm_needs, make_graph
+from rlinf_core.schedule.defaults import streams
 from rlinf_core.worker import WorkerGroup
 
 if TYPE_CHECKING:
-    from rlinf_core.api import AlgorithmNeeds, Engine, Host
+    from rlinf_core.api import Engine, Host
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.schedule.plan import Plan
 
@@ -41,9 +43,10 @@ class Hosts:
 class Crew:
     """Groups by name; they stay where they are while plans agree about them."""
 
-    def __init__(self, config: RunConfig, needs: AlgorithmNeeds, engine: Engine, hosts: Hosts) -> None:
+    def __init__(self, config: RunConfig, engine: Engine, hosts: Hosts) -> None:
         self.config = config
-        self.needs = needs
+        self.needs = algorithm_needs(config)
+        self.graph = make_graph(config)
         self.engine = engine
         self.hosts = hosts
         self.groups: dict[str, WorkerGroup] = {}
@@ -147,7 +150,8 @@ class Crew:
         environment.call("connect", questions, answers, rollout.size).wait()
 
     def _set_intakes(self, plan: Plan) -> None:
-        chunk = plan.assignments["rollout"].chunk
+        rollout, actor = plan.assignments["rollout"], plan.assignments["actor"]
+        chunk = rollout.chunk if streams(self.graph, rollout.devices, actor.devices) else 0
         order = GroupOrder(self.needs.group_size, self.config.train.prompts_per_step, chunk)
         for name in ("reference", "actor"):
             if name in self.groups:

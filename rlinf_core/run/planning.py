@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf_core.cluster.devices import inventory
 from rlinf_core.cluster.files import local_cluster
+from rlinf_core.errors import ConfigError
 from rlinf_core.run.candidates import PROFILE
 from rlinf_core.run.compose import ranks_and_threads
 from rlinf_core.run.graph import make_graph
@@ -43,17 +44,25 @@ class Move:
 
 @dataclass(frozen=True)
 class Planning:
-    """What is fixed before a run: its graph, its devices, its first plan, and others to try."""
+    """What is fixed before a run: its graph, its devices, its first plan, and whether others may follow.
+
+    `trials` are tried in the first steps; with a `profile` that is not needed. Without both the first
+    plan stays. `replay` are the changes that a resumed run goes through again.
+    """
 
     graph: Graph
     cluster: Cluster
     first: Plan
     trials: tuple[Plan, ...] = ()
     profile: Profile | None = None
+    replay: tuple[Move, ...] = ()
 
     def ranked(self, profile: Profile) -> Sequence[Plan]:
-        """Plans for what was measured, best first."""
-        return search(self.graph, profile, self.cluster, top=RANKED).plans
+        """Plans for what was measured, best first; none if by the measured memory nothing fits."""
+        try:
+            return search(self.graph, profile, self.cluster, top=RANKED).plans
+        except ConfigError:  # estimates are on the safe side, and the run itself shows what fits
+            return ()
 
     def judged(self, profile: Profile, plan: Plan) -> Plan:
         """The plan with what is expected of it."""
@@ -63,39 +72,50 @@ class Planning:
 def prepare(config: RunConfig) -> Planning:
     """From the settings. Raises `ConfigError` for a plan or a placement that cannot run here.
 
-    A plan file or a placement is followed as it is; a mode is its default plan, or the best of a profile
-    that is given; `auto` starts collocated and tries others.
+    A plan file or a placement is followed as it is; a mode is its default plan, or the best by a profile
+    that is given; `auto` starts collocated and tries others, or starts with the best by a profile.
     """
     ranks, _ = ranks_and_threads(config)
     graph, cluster = make_graph(config), local_cluster(inventory(), ranks)
     profile = _given_profile(config)
-    placed = resolve_placement(config, cluster, graph)
-    if placed is not None:
-        if profile is not None:
-            refuse_overfull(placed, graph, CostModel(graph, profile, cluster))
-        return Planning(graph, cluster, placed, profile=profile)
     mode: Mode | None = None if config.mode == "auto" else config.mode
+    plan = resolve_placement(config, cluster, graph)
     if profile is not None:
-        best = search(graph, profile, cluster, mode=mode, top=1).plans[0]
-        return Planning(graph, cluster, best, profile=profile)
-    first = default_plan(graph, ranks, mode or "collocated")
-    if mode is not None or ranks < 2:
-        return Planning(graph, cluster, first)
-    return Planning(graph, cluster, first, tuple(default_plan(graph, ranks, other) for other in MODES[1:]))
+        cost = CostModel(graph, profile, cluster)
+        if plan is not None:
+            refuse_overfull(plan, graph, cost)
+            return Planning(graph, cluster, predicted(plan, graph, cost)[0])
+        best = search(graph, profile, cluster, mode=mode, top=1).best
+        return Planning(graph, cluster, best, profile=None if mode else profile)
+    if plan is not None or mode is not None or ranks < 2:
+        return Planning(graph, cluster, plan or default_plan(graph, ranks, mode or "collocated"))
+    first, *trials = (default_plan(graph, ranks, each) for each in MODES)
+    return Planning(graph, cluster, first, tuple(trials))
 
 
 def resumed(planning: Planning, config: RunConfig, step: int) -> Planning:
-    """The planning of a run that goes on after so many steps: by the plan that it had then, and with what
-    it had measured, if it had finished measuring."""
-    before = [move for move in history(Path(config.output)) if move.step <= step]
-    planning = replace(planning, first=before[-1].plan) if before else planning
+    """The planning of a run that goes on after so many steps: by the plan that it had then, through the
+    changes that followed, and with what it had measured if it had finished measuring. Settings that fix a
+    plan, and another number of devices, start anew."""
+    moves = history(Path(config.output))
+    used = {device for move in moves for part in move.plan.assignments.values() for device in part.devices}
+    if not planning.trials or max(used, default=0) >= planning.cluster.size:
+        return planning
+    before = [move for move in moves if move.step <= step]
+    planning = replace(
+        planning,
+        first=before[-1].plan if before else planning.first,
+        replay=tuple(move for move in moves if move.step > step),
+    )
     path = Path(config.output) / PROFILE
-    if not planning.trials or not path.exists():
+    if not path.exists():
         return planning
     profile = read_profile(path)
-    if profile.fingerprint != run_fingerprint(config):
-        return planning
-    return replace(planning, trials=(), profile=profile)
+    return (
+        planning
+        if profile.fingerprint != run_fingerprint(config)
+        else replace(planning, trials=(), profile=profile)
+    )
 
 
 def history(output: Path) -> list[Move]:
@@ -105,7 +125,10 @@ def history(output: Path) -> list[Move]:
         return []
     moves = []
     for line in path.read_text().splitlines():
-        record: dict[str, Any] = json.loads(line)
+        try:
+            record: dict[str, Any] = json.loads(line)
+        except json.JSONDecodeError:  # the run died while it wrote it, so it never made this move
+            break
         moves.append(Move(int(record["step"]), plan_from_yaml(record["plan"], origin=str(path))))
     return moves
 

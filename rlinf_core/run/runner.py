@@ -112,7 +112,7 @@ class Runner:
             if self.resume:  # not before the checkpoint is known to work: a failed attempt changes nothing
                 claim(self.output, self.config, self._dumped, resume=True)
             self._open_logs(checkpoint)
-            self.steering = Steering(self.config, self.planning, self.graph, self.step)
+            self.steering = Steering(self.config, self.planning, self.graph)
             self._events.tell("rlinf_run_start", run=self)
             with Interrupt() as self._interrupt:
                 self._train()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rlinf_core.comm.packing import pack
 from rlinf_core.run.candidates import PROFILE
 from rlinf_core.run.observe import measurements
-from rlinf_core.run.planning import HISTORY, Move, Planning, history, run_fingerprint
+from rlinf_core.run.planning import HISTORY, Move, Planning, run_fingerprint
 from rlinf_core.schedule.pilot import Observed, Pilot
 from rlinf_core.schedule.plan_yaml import plan_to_yaml
 from rlinf_core.schedule.profile import Profile
@@ -38,12 +38,12 @@ class Steering:
     same; the pilot decides again after the last of them.
     """
 
-    def __init__(self, config: RunConfig, planning: Planning, graph: RunGraph, step: int = 0) -> None:
+    def __init__(self, config: RunConfig, planning: Planning, graph: RunGraph) -> None:
         self.config = config
         self.planning = planning
         self.graph = graph
         self.output = Path(config.output)
-        self._replay = {move.step: move.plan for move in history(self.output) if move.step > step}
+        self._replay = {move.step: move.plan for move in planning.replay}
         self._switch_s = 0.0
         (self.output / PLAN).write_text(plan_to_yaml(graph.plan))
         self._pilot: Pilot | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.graph import Graph
 from rlinf_core.schedule.plan import Assignment, Mode, Plan
@@ -40,12 +42,16 @@ def default_plan(graph: Graph, devices: int, mode: Mode = "collocated") -> Plan:
 
 
 def default_chunk(graph: Graph, sets: dict[str, tuple[int, ...]], name: str) -> int:
-    """Samples that leave a component at once: a part of the step where what trains may start before the
-    end, on devices of its own; otherwise 0."""
+    """Samples that leave a component at once: a part of the step where they may travel in parts."""
     last = graph.placed[-1].name
-    barrier = any(edge.barrier for edge in graph.edges if edge.target == last)
-    shares = set(sets[name]) & set(sets[last])
-    if name == last or barrier or shares:
+    if name == last or not streams(graph, sets[name], sets[last]):
         return 0
     quantum = max(edge.quantum for edge in graph.edges)
     return max(quantum, -(-graph.samples // CHUNKS // quantum) * quantum)
+
+
+def streams(graph: Graph, before: Sequence[int], last: Sequence[int]) -> bool:
+    """Whether what trains may take samples before all are there: no barrier stands before it, and it has
+    devices of its own (a rank that waits for a collective while another still generates would block both)."""
+    barrier = any(edge.barrier for edge in graph.edges if edge.target == graph.placed[-1].name)
+    return not barrier and not set(before) & set(last)

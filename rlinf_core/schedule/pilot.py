@@ -94,12 +94,6 @@ class Pilot:
         self._memory: dict[str, dict[int, float]] = {}
         self._drift = Drift()
 
-    @property
-    def predicted(self) -> Mapping[str, float]:
-        """What is expected of the present plan: seconds by component, and of the step."""
-        prediction = self.plan.prediction
-        return {} if prediction is None else {**prediction.busy_s, "step": prediction.step_s}
-
     def take_over(self, plan: Plan) -> None:
         """Somebody else has moved the run to this plan."""
         self._go(plan)
@@ -220,7 +214,7 @@ class Pilot:
         self.profile = self._drift.renewed(self.profile, fresh)
         found = self._planner.ranked(self.profile)
         present = self._planner.judged(self.profile, self.plan)
-        if not self._drift.adopts(present, found[0], steps_left, observed.switch_s):
+        if not found or not self._drift.adopts(present, found[0], steps_left, observed.switch_s):
             self.plan = present
             return None
         mode, reason = found[0].mode, self._drift.reason

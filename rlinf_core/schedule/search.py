@@ -137,6 +137,6 @@ def _rank(candidate: Candidate) -> tuple[float, int]:
 def _shown(candidates: list[Candidate], top: int) -> list[Candidate]:
     """The first `top`, but the best of each mode in any case."""
     firsts = [next((one for one in candidates if one.plan.mode == mode), None) for mode in MODES]
-    kept = [one for one in firsts if one is not None][:top]
+    kept = list({id(one): one for one in (candidates[0], *firsts) if one is not None}.values())[:top]
     kept += [one for one in candidates if one not in kept][: max(0, top - len(kept))]
     return sorted(kept, key=_rank)

@@ -81,7 +81,8 @@ def test_the_fastest_plan_is_kept_also_one_that_only_the_planner_thought_of() ->
     first = [key(one) for one in plans[:13]]
     each = [key(TOGETHER), key(APART), key(MIXED), key(FOUND)]
     assert first == [name for name in each for _ in range(3)] + [key(FOUND)]
-    assert pilot.predicted["step"] == 0.7
+    assert pilot.plan.prediction is not None
+    assert pilot.plan.prediction.step_s == 0.7
     assert "1.43x" in pilot.notes[0]
 
 

@@ -13,6 +13,7 @@ from rlinf_core.schedule.graph import Component, Edge, Graph
 from rlinf_core.schedule.plan import Mode
 from rlinf_core.schedule.profile import MemoryUse, Profile, WrittenCurve
 from rlinf_core.schedule.search import search
+from rlinf_core.testing.plans import random_problem
 
 GIB = float(2**30)
 
@@ -164,3 +165,14 @@ def test_no_two_candidates_have_the_same_devices() -> None:
     assert len(set(seats)) == len(seats)
     times = [one.simulation.step_s for one in found.candidates]
     assert times == sorted(times)
+
+
+def test_one_plan_asked_for_is_the_best_of_all() -> None:
+    for seed in range(12):
+        problem = random_problem(seed, 3, 4)
+        try:
+            several = search(problem.graph, problem.profile, problem.cluster).best
+        except ConfigError:
+            continue
+        (one,) = search(problem.graph, problem.profile, problem.cluster, top=1).plans
+        assert one == several
