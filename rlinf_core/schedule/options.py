@@ -207,11 +207,12 @@ class Options:
     def _held_ways(self, option: Option, block: Block, total: float) -> Iterator[Priced]:
         together = len(option.seats) == 1
         seats = option.seats * (len(block.members) // len(option.seats))
+        alone = [
+            {stays: self.held(block, member, seat, stays) for (stays,) in self.residency(1)}
+            for member, seat in zip(block.members, seats, strict=True)
+        ]
         for resident in self.residency(len(block.members)):
-            held = [
-                self.held(block, member, seat, stays)
-                for member, seat, stays in zip(block.members, seats, resident, strict=True)
-            ]
+            held = [ways[stays] for ways, stays in zip(alone, resident, strict=True)]
             join = sum if together else max
             kept, loaded = join(one.kept for one in held), join(one.loaded for one in held)
             way = Option(option.block, option.seats, 0, resident, option.stages)

@@ -90,9 +90,9 @@ def why_none(optimum: Optimum, mode: Mode | None) -> str:
 
 def _unfit(optimum: Optimum, number: int) -> str:
     """What a block lacks on its own; "" if it fits somewhere."""
-    options = list(optimum.options.of(number, 0))
-    if any(one.kept + one.loaded <= GRAIN for one in options):
+    if any(one.kept + one.loaded <= GRAIN for one in optimum.options.of(number, 0)):
         return ""
+    options = list(optimum.options.of(number, 0))
     block, cost = optimum.blocks.blocks[number], optimum.cost
     parts = [part.name for part in (*block.early, *block.late)]
     kinds = [kind for kind in cost.cluster.types if kind in cost.types_of((*block.early, *block.late))]
