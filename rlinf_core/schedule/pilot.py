@@ -17,7 +17,8 @@ MOST_TRIED = 2  # plans of the planner's that are tried
 CLOSE = 1.25  # measured step times within this factor of the best are measured once more
 MOST_AGAIN = 2  # plans that are
 FINER = 2  # times smaller than any tried, chunks may be: costs a call are not known further down
-COST_SHARE = 0.2  # of the steps that are left, at most, go into measuring
+COST_SHARE = 0.2  # of the steps that are left, and of their time, at most goes into measuring and moving
+MOVES = 1 + MOST_TRIED + MOST_AGAIN  # that are likely still to come
 RECENT = 8  # settled steps from which a new profile is made
 PROBATION = 5  # steps after which a plan that was adopted later must be faster than the one before
 
@@ -111,7 +112,7 @@ class Pilot:
         self._learn(observed)
         if len(self._trial.visits[-1]) < self._steps_each:
             return None
-        return self._next()
+        return self._next(affordable=observed.switch_s <= COST_SHARE * steps_left * observed.step_s / MOVES)
 
     def _worth(self, steps_left: int) -> bool:
         plans = len(self._queue) + 1 + MOST_TRIED + MOST_AGAIN
@@ -137,7 +138,10 @@ class Pilot:
         factor = self._scale / observed.work
         return [replace(one, seconds=one.seconds * factor) for one in observed.measurements]
 
-    def _next(self) -> Plan | None:
+    def _next(self, *, affordable: bool) -> Plan | None:
+        """The next plan to measure; where moves turn out to take too long, the best of those tried so far."""
+        if not affordable:
+            return self._settle()
         if not self._queue and not self._searched:
             self._searched = True
             self._queue = self._worth_trying()

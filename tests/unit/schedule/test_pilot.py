@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -140,6 +141,19 @@ def test_a_short_run_stays_where_it_is() -> None:
     pilot = new()
     plans = run(pilot, lambda one, step: TIMES[key(one)], steps=40)
     assert {key(one) for one in plans} == {key(TOGETHER)}
+
+
+def test_where_moves_take_too_long_no_more_plans_are_tried() -> None:
+    """A move takes 30 s, and all that is left is 200 steps of about 1 s."""
+    pilot = new()
+    plans = [pilot.plan]
+    for step in range(STEPS):
+        moved = any(key(one) != key(TOGETHER) for one in plans)
+        observed = replace(seen(pilot.plan, TIMES[key(pilot.plan)]), switch_s=30.0 if moved else 0.0)
+        pilot.after(observed, STEPS - step)
+        plans.append(pilot.plan)
+    assert [key(one) for one in plans[:7]] == [*[key(TOGETHER)] * 3, *[key(APART)] * 3, key(TOGETHER)]
+    assert {key(one) for one in plans[6:]} == {key(TOGETHER)}
 
 
 def test_growing_responses_lead_to_one_switch() -> None:
