@@ -13,7 +13,8 @@ from rlinf_core.schedule.plan_yaml import plan_from_yaml, read_plan
 from rlinf_core.schedule.profile_yaml import read_profile
 
 GIVEN = (
-    "train.steps=64",
+    "train.steps=80",
+    "train.prompts_per_step=2",
     "schedule.profile_steps=1",
     "schedule.replan=false",
     "checkpoint.every=4",
@@ -27,7 +28,8 @@ def test_a_run_tries_plans_settles_and_repeats_that_bit_for_bit_when_resumed(
     new_job: Callable[..., Any], start: Callable[..., Any]
 ) -> None:
     job = new_job(*GIVEN)
-    done = start(job.args(engine="local", ranks=2)).done()
+    slow = f"--reward={job.folder / 'partial_reward.py'}:slow"  # so that a move takes few steps' time
+    done = start(job.args(slow, engine="local", ranks=2)).done()
     assert done.code == 0, done.err
     assert "is the fastest of" in done.out
     output: Path = job.output
