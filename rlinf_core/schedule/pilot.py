@@ -14,8 +14,9 @@ from rlinf_core.schedule.profile import Measurement, Profile
 
 NEAR = 1.15  # predicted step times within this factor of the best are told apart by trying them
 MOST_TRIED = 2  # plans of the planner's that are tried
-CLOSE = 1.25  # measured step times within this factor of the best are measured once more
-MOST_AGAIN = 2  # plans that are
+TIE = 1.03  # measured step times within this factor are alike; of such plans the one tried first is taken
+CLOSE = 1.25  # of measured step times within this factor of the best, two are measured once more
+MOST_AGAIN = 2
 FINER = 2  # times smaller than any tried, chunks may be: costs a call are not known further down
 COST_SHARE = 0.2  # of the steps that are left, and of their time, at most goes into measuring and moving
 MOVES = 1 + MOST_TRIED + MOST_AGAIN  # that are likely still to come
@@ -91,6 +92,7 @@ class Pilot:
         self._cold = True  # the first step with a plan is not like those that follow
         self._scale = 0.0  # work of the first step that was measured
         self._recent: list[Observed] = []
+        self._refuted: list[Plan] = []  # adopted, and slower in fact
         self._before: tuple[Plan, float] | None = None  # the plan on whose place another is on probation
         self._memory: dict[str, dict[int, float]] = {}
         self._drift = Drift()
@@ -159,22 +161,31 @@ class Pilot:
         """What the planner finds about as fast as the fastest, and was not tried yet."""
         found = self._planner.ranked(self._explained())
         best = min((_step_s(plan) for plan in found), default=0.0)
+        near = [plan for plan in found if _step_s(plan) <= best * NEAR and self._fathomable(plan)]
         known = [trial.plan for trial in self._trials]
-        finest = min((chunk for plan in known for chunk in _chunks(plan)), default=1) / FINER
-        near = [plan for plan in found if _step_s(plan) <= best * NEAR]
-        new = [plan for plan in near if not any(same(plan, other) for other in known)]
-        return [Trial(plan) for plan in new if min(_chunks(plan), default=finest) >= finest][:MOST_TRIED]
+        return [Trial(plan) for plan in near if not any(same(plan, other) for other in known)][:MOST_TRIED]
+
+    def _fathomable(self, plan: Plan) -> bool:
+        """Whether its chunks are not so much smaller than any tried that nobody knows what they cost."""
+        tried = [chunk for trial in self._trials for chunk in _chunks(trial.plan)]
+        return not tried or min(_chunks(plan), default=min(tried)) >= min(tried) / FINER
 
     def _worth_another_look(self) -> list[Trial]:
-        """The fastest and those close to it; if the present one is among them it comes first."""
-        best = min(trial.rate for trial in self._trials)
-        close = sorted((trial for trial in self._trials if trial.rate <= best * CLOSE), key=lambda t: t.rate)
-        if len(close) < 2:
+        """The fastest with another one close to it, or with the first, whose steps were those of a run that
+        had just begun. If the present plan is among them it comes first."""
+        fastest = min(self._trials, key=lambda trial: trial.rate)
+        limits = [CLOSE if trial is not self._trials[0] else float("inf") for trial in self._trials]
+        close = [
+            trial
+            for trial, limit in zip(self._trials, limits, strict=True)
+            if trial is not fastest and trial.rate <= limit * fastest.rate
+        ]
+        if not close:
             return []
-        again = sorted(close[:MOST_AGAIN], key=lambda trial: same(trial.plan, self.plan), reverse=True)
+        again = [fastest, min(close, key=lambda trial: (trial is not self._trials[0], trial.rate))]
         for trial in again:
             trial.visits.append([])
-        return again
+        return sorted(again, key=lambda trial: same(trial.plan, self.plan), reverse=True)
 
     def _explained(self) -> Profile:
         """The profile with what a step takes beyond its components, by all plans tried."""
@@ -191,7 +202,8 @@ class Pilot:
         return plan
 
     def _settle(self) -> Plan | None:
-        best = min(self._trials, key=lambda trial: trial.rate)
+        fastest = min(trial.rate for trial in self._trials)
+        best = next(trial for trial in self._trials if trial.rate <= fastest * TIE)
         self.settled = True
         first = self._trials[0]
         self.notes.append(
@@ -214,9 +226,8 @@ class Pilot:
         if not self._drift.observe(seconds, self.plan.prediction.busy_s):
             return None
         self._scale = median(step.work for step in self._recent)
-        fresh = [one for step in self._recent for one in self._scaled(step)]
-        self.profile = self._drift.renewed(self.profile, fresh)
-        found = self._planner.ranked(self.profile)
+        self.profile = self._drift.renewed(self.profile, self._fresh())
+        found = [plan for plan in self._planner.ranked(self.profile) if self._hopeful(plan)]
         present = self._planner.judged(self.profile, self.plan)
         if not found or not self._drift.adopts(present, found[0], steps_left, observed.switch_s):
             self.plan = present
@@ -227,13 +238,21 @@ class Pilot:
         self._recent = []
         return self._go(found[0])
 
+    def _fresh(self) -> list[Measurement]:
+        return [one for step in self._recent for one in self._scaled(step)]
+
+    def _hopeful(self, plan: Plan) -> bool:
+        return self._fathomable(plan) and not any(same(plan, other) for other in self._refuted)
+
     def _prove(self, former: Plan, rate: float) -> Plan | None:
         """Whether the plan that was adopted is faster in fact; otherwise the former one comes back."""
         if len(self._recent) < PROBATION:
             return None
         self._before = None
+        self.profile = self.profile.adding(self._fresh())
         if _rate(self._recent) < rate:
             return None
+        self._refuted.append(self.plan)
         self.notes.append(f"back to the {former.mode} plan, which was faster in fact")
         self._recent = []
         return self._go(former)

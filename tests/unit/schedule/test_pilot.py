@@ -116,6 +116,24 @@ def test_close_plans_are_measured_once_more() -> None:
     assert key(plans[-1]) == key(TOGETHER)
 
 
+def test_of_plans_that_are_alike_the_one_tried_first_is_taken() -> None:
+    times = {key(TOGETHER): 1.0, key(APART): 1.6, key(MIXED): 0.98, key(FOUND): 2.0}
+    assert key(run(new(predicted=times), lambda one, step: times[key(one)])[-1]) == key(TOGETHER)
+
+
+def test_much_smaller_chunks_than_any_tried_are_not_jumped_to() -> None:
+    def apart(chunk: int) -> Plan:
+        return Plan({"rollout": Assignment((0,), chunk), "actor": Assignment((1,))})
+
+    class Fine(Fixed):
+        def ranked(self, profile: Profile) -> Sequence[Plan]:
+            return [expecting(apart(chunk), 0.5 + chunk / 1000) for chunk in (4, 16, 32)]
+
+    pilot = Pilot(TOGETHER, [apart(32)], Fine(TIMES), steps_each=2)
+    plans = run(pilot, lambda one, step: TIMES[key(one)], steps=150)
+    assert {part.assignments["rollout"].chunk for part in plans} == {0, 32, 16}
+
+
 def test_what_no_component_explains_is_part_of_every_prediction() -> None:
     class Halves(Fixed):
         def judged(self, profile: Profile, plan: Plan) -> Plan:
@@ -215,6 +233,7 @@ def test_a_plan_that_is_not_faster_in_fact_is_left_again() -> None:
     assert key(APART) in late
     assert late[-60:] == [key(TOGETHER)] * 60
     assert any("faster in fact" in note for note in pilot.notes)
+    assert late.count(key(APART)) == 6  # once: one step that does not count, and five to prove itself
 
 
 def test_noise_of_ten_percent_moves_nobody() -> None:
