@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlinf_core.errors import RlinfError
+from rlinf_core.run.output import writing
 
 if TYPE_CHECKING:
     from rlinf_core.api import Tracker
@@ -20,12 +19,12 @@ class JsonLines:
     def __init__(self, path: Path, resumed_step: int | None = None) -> None:
         self.path = path
         if resumed_step is not None and path.exists():
-            with self._told():
+            with writing(self.path):
                 self._keep_until(resumed_step)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record. Raises `RlinfError` when the disk is full."""
-        with self._told(), self.path.open("a") as file:
+        with writing(self.path), self.path.open("a") as file:
             file.write(json.dumps(record, default=_plain) + "\n")
 
     def _keep_until(self, step: int) -> None:
@@ -33,15 +32,6 @@ class JsonLines:
         draft = self.path.with_suffix(".draft")
         draft.write_text("".join(f"{line}\n" for line in kept))
         draft.replace(self.path)
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as err:
-            raise RlinfError(
-                f"cannot write {self.path}: {err.strerror}; free some space and resume the run"
-            ) from err
 
 
 def jsonable(record: Mapping[str, Any]) -> dict[str, Any]:  # Any: whatever rows hold, and JSON values

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,23 @@ from rlinf_core.config.compose import compose
 from rlinf_core.config.dump import dump
 from rlinf_core.config.options import Options
 from rlinf_core.config.show import commented_yaml
-from rlinf_core.errors import ConfigError
+from rlinf_core.errors import ConfigError, RlinfError
 
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
 
 SETTINGS = "config.yaml"
-LEFT_BY_A_FAILED_START = {SETTINGS, "logs"}
+PLAN = "plan.yaml"  # by which the run goes on
+LEFT_BY_A_FAILED_START = {SETTINGS, PLAN, "logs"}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Within the block a file of a run is written; a failure is an `RlinfError` that names it."""
+    try:
+        yield
+    except OSError as err:
+        raise RlinfError(f"cannot write {path}: {err.strerror}; free some space and resume the run") from err
 
 
 def refuse_used(output: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from rlinf_core.comm.packing import pack
 from rlinf_core.run.candidates import PROFILE
+from rlinf_core.run.metrics import JsonLines
 from rlinf_core.run.observe import measurements
+from rlinf_core.run.output import PLAN, writing
 from rlinf_core.run.planning import HISTORY, Move, Planning, run_fingerprint
 from rlinf_core.schedule.pilot import Observed, Pilot
 from rlinf_core.schedule.plan_yaml import plan_to_yaml
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from rlinf_core.schedule.graph import Graph
     from rlinf_core.schedule.plan import Plan
 
-PLAN = "plan.yaml"  # the present one
 ROWS_WEIGHED = 8
 
 
@@ -45,7 +45,7 @@ class Steering:
         self.output = Path(config.output)
         self._replay = {move.step: move.plan for move in planning.replay}
         self._switch_s = 0.0
-        (self.output / PLAN).write_text(plan_to_yaml(graph.plan))
+        self._write_plan(graph.plan)
         self._pilot: Pilot | None = None
         if planning.trials or planning.profile is not None:
             self._pilot = Pilot(
@@ -83,7 +83,14 @@ class Steering:
     ) -> Plan | None:
         """Take in the step that ended within a window of the monotonic clock, the `step`th; the plan to
         `move` to, if any."""
-        return self._decide(step, self._observed(result, window, spans))
+        if self._replay:
+            repeated = self._replay.pop(step, None)
+            if repeated is not None and self._pilot is not None:
+                self._pilot.take_over(repeated)
+            return repeated
+        if self._pilot is None or not any(row.length for row in result.rows):
+            return None
+        return self._decide(self._pilot, step, self._observed(result, window, spans))
 
     def move(self, step: int, plan: Plan) -> None:
         """Go on by another plan, which is written down first."""
@@ -92,19 +99,13 @@ class Steering:
         self.graph.apply(plan)
         self._switch_s = time.monotonic() - began
 
-    def _decide(self, step: int, observed: Observed) -> Plan | None:
-        if self._replay:
-            repeated = self._replay.pop(step, None)
-            if repeated is not None and self._pilot is not None:
-                self._pilot.take_over(repeated)
-            return repeated
-        if self._pilot is None or observed.work <= 0:
-            return None
-        was_settled = self._pilot.settled
-        plan = self._pilot.after(observed, self.config.train.steps - step)
-        if self._pilot.settled and not was_settled:
-            (self.output / PLAN).write_text(plan_to_yaml(self._pilot.plan))
-            write_profile(self._pilot.profile, self.output / PROFILE)
+    def _decide(self, pilot: Pilot, step: int, observed: Observed) -> Plan | None:
+        was_settled = pilot.settled
+        plan = pilot.after(observed, self.config.train.steps - step)
+        if pilot.settled and not was_settled:
+            self._write_plan(pilot.plan)
+            with writing(self.output / PROFILE):
+                write_profile(pilot.profile, self.output / PROFILE)
         return plan
 
     def _observed(
@@ -125,10 +126,13 @@ class Steering:
         )
 
     def _record(self, move: Move) -> None:
-        text = plan_to_yaml(move.plan)
-        (self.output / PLAN).write_text(text)
-        with (self.output / HISTORY).open("a") as file:
-            file.write(json.dumps({"step": move.step, "plan": text}) + "\n")
+        self._write_plan(move.plan)
+        JsonLines(self.output / HISTORY).write({"step": move.step, "plan": plan_to_yaml(move.plan)})
+
+    def _write_plan(self, plan: Plan) -> None:
+        path = self.output / PLAN
+        with writing(path):
+            path.write_text(plan_to_yaml(plan))
 
 
 def _sample_bytes(result: StepResult, graph: Graph) -> dict[str, float]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf_core.api.spans import HostSpan
-from rlinf_core.errors import RlinfError
+from rlinf_core.run.output import writing
 
 Event = dict[str, Any]  # Any: JSON values
 FIRST_STEPS, LAST_STEPS = 20, 200
@@ -74,7 +74,7 @@ class Trace:
             event["args"]["step"] = step
         if not events:
             return
-        with self._told():
+        with writing(self.path):
             if not self._end:
                 self._begin()
             named = self._names[self._written :]
@@ -146,15 +146,6 @@ class Trace:
                 self._names.append(_named("process", pid, tid, host))
             self._names.append(_named("thread", pid, tid, worker))
         return place
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as err:
-            raise RlinfError(
-                f"cannot write {self.path}: {err.strerror}; free some space and resume the run"
-            ) from err
 
 
 def _named(what: str, pid: int, tid: int, name: str) -> Event:
