@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
@@ -14,7 +15,24 @@ from rlinf_core.errors import ChannelClosed
 Item = TypeVar("Item")
 
 
-class Channel(Generic[Item]):
+class ItemSource(ABC, Generic[Item]):
+    """Whatever items are taken from one by one; iterating over it ends where the channel does."""
+
+    @abstractmethod
+    def get(self, key: Hashable = None, *, consumer: Hashable = None, timeout_s: float | None = None) -> Item:
+        """The next item of the key. Raises `ChannelClosed`, the channel's error or `TimeoutError`."""
+
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        try:
+            return self.get()
+        except ChannelClosed:
+            raise StopIteration from None
+
+
+class Channel(ItemSource[Item]):
     """Items with weights; `put` blocks while the weight inside has reached `capacity`.
 
     Every key is a queue of its own: the capacity counts per key, and a full key never holds up another.
@@ -107,15 +125,6 @@ class Channel(Generic[Item]):
         """Whether nothing is inside."""
         with self._changed:
             return self._exchange.is_empty()
-
-    def __iter__(self) -> Iterator[Item]:
-        return self
-
-    def __next__(self) -> Item:
-        try:
-            return self.get()
-        except ChannelClosed:
-            raise StopIteration from None
 
     def _wait(self, settled: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait, holding the lock; False when the time is over."""

@@ -6,11 +6,12 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
+from rlinf_core.comm.channel import ItemSource
 from rlinf_core.comm.frames import Frame, Say, sendable
 from rlinf_core.comm.mailbox import Mailbox
 from rlinf_core.comm.parcels import Parcels
@@ -46,7 +47,7 @@ class ChannelHandle:
             ) from error
 
 
-class RemoteChannel(Generic[Item]):
+class RemoteChannel(ItemSource[Item]):
     """A channel as one worker sees it: as `Channel`, and items are copied once, on `put`.
 
     Arrays and CPU tensors of a received item are writable views of shared memory, which the producer uses
@@ -148,15 +149,6 @@ class RemoteChannel(Generic[Item]):
         if not self._left:
             self._left = True
             self._say(Say.BYE, [number for numbers in self._done.values() for number in numbers])
-
-    def __iter__(self) -> Iterator[Item]:
-        return self
-
-    def __next__(self) -> Item:
-        try:
-            return self.get()
-        except ChannelClosed:
-            raise StopIteration from None
 
     def __enter__(self) -> RemoteChannel[Item]:
         return self

@@ -33,6 +33,15 @@ TARGETS = {
 
 
 @dataclass(frozen=True)
+class Seat:
+    """What a group is built from; with another seat it is built anew."""
+
+    devices: tuple[int, ...]  # () = on a host of its own
+    cycle: tuple[tuple[int, ...], ...] = ()  # devices of all that it talks with at every action
+    groups: int = 1  # of environments that take turns
+
+
+@dataclass(frozen=True)
 class Hosts:
     """The processes of a run: one a device, and those without a device by name."""
 
@@ -50,7 +59,7 @@ class Crew:
         self.engine = engine
         self.hosts = hosts
         self.groups: dict[str, WorkerGroup] = {}
-        self._seats: dict[str, Any] = {}  # what each group was built from, to see whether it changes
+        self._seats: dict[str, Seat] = {}
         self._spaces: Any = None  # Any: a `Spaces`, of an embodied task
         self._resident: dict[str, bool] = {}
         self._channels = 0
@@ -84,31 +93,28 @@ class Crew:
         held = {name: max(call.wait()) for name, call in calls.items()}
         return {name: size for name, size in held.items() if size and name in self._resident}
 
-    def _wanted(self, plan: Plan) -> dict[str, tuple[Any, ...]]:
-        """Every group with what it is built from: its devices, and what else makes it another one."""
+    def _wanted(self, plan: Plan) -> dict[str, Seat]:
+        """The seat of every group, in the order in which they are built."""
         at = {name: part.devices for name, part in plan.assignments.items()}
+        seats: dict[str, Seat] = {}
         if self.config.simulator is None:
-            wanted: dict[str, tuple[Any, ...]] = {"rollout": (at["rollout"],), "actor": (at["actor"],)}
+            seats["rollout"] = Seat(at["rollout"])
         else:
-            cycle = (at["environment"], at["rollout"], plan.stages)
-            wanted = {
-                "environment": (at["environment"], *cycle),
-                "rollout": (at["rollout"], *cycle),
-                "actor": (at["actor"],),
-            }
+            cycle = (at["environment"], at["rollout"])
+            groups = plan.stages if at["environment"] != at["rollout"] else 1
+            seats |= {name: Seat(at[name], cycle, groups) for name in ("environment", "rollout")}
+        seats["actor"] = Seat(at["actor"])
         if self.needs.reference:
-            wanted["reference"] = (at["actor"],)
+            seats["reference"] = Seat(at["actor"])
         if self.config.simulator is None:
-            wanted["reward"] = ((),)
-        return wanted
+            seats["reward"] = Seat(())
+        return seats
 
-    def _build(self, name: str, seat: tuple[Any, ...]) -> WorkerGroup:
-        devices: tuple[int, ...] = seat[0]
-        hosts = [self.hosts.devices[i] for i in devices] or [self.hosts.others[name]]
+    def _build(self, name: str, seat: Seat) -> WorkerGroup:
+        hosts = [self.hosts.devices[i] for i in seat.devices] or [self.hosts.others[name]]
         kwargs: dict[str, Any] = {"config": self.config}
         if name == "environment":
-            groups = seat[-1] if seat[1] != seat[2] else 1
-            kwargs |= {"num_envs": -(-self._num_envs() // len(hosts)), "groups": groups}
+            kwargs |= {"num_envs": -(-self._num_envs() // len(hosts)), "groups": seat.groups}
         if name == "actor":
             kwargs |= {"keep_reference": self.needs.reference, "spaces": self._spaces}
         acts = name == "rollout" and self.config.simulator is not None
@@ -119,7 +125,7 @@ class Crew:
             TARGETS["policy" if acts else name],
             hosts,
             kwargs,
-            [_device(i) for i in devices] or ["cpu"],
+            [_device(i) for i in seat.devices] or ["cpu"],
             self.config.seed,
             master=f"127.0.0.1:{_free_port()}" if name == "actor" and len(hosts) > 1 else "",
         )

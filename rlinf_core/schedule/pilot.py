@@ -174,15 +174,12 @@ class Pilot:
         """The fastest with another one close to it, or with the first, whose steps were those of a run that
         had just begun. If the present plan is among them it comes first."""
         fastest = min(self._trials, key=lambda trial: trial.rate)
-        limits = [CLOSE if trial is not self._trials[0] else float("inf") for trial in self._trials]
-        close = [
-            trial
-            for trial, limit in zip(self._trials, limits, strict=True)
-            if trial is not fastest and trial.rate <= limit * fastest.rate
-        ]
-        if not close:
+        first = self._trials[0]
+        close = [trial for trial in self._trials if trial.rate <= CLOSE * fastest.rate]
+        others = [trial for trial in (first, *close) if trial is not fastest]
+        if not others:
             return []
-        again = [fastest, min(close, key=lambda trial: (trial is not self._trials[0], trial.rate))]
+        again = [fastest, first if others[0] is first else min(others, key=lambda trial: trial.rate)]
         for trial in again:
             trial.visits.append([])
         return sorted(again, key=lambda trial: same(trial.plan, self.plan), reverse=True)
