@@ -105,17 +105,22 @@ def plans_of(graph: Graph) -> dict[str, Plan]:
     return plans
 
 
+def check_modes(config: RunConfig, plans: Mapping[str, Plan], moved_from: str) -> None:
+    """Every mode, and a move between two in mid-run, trains to the same weights; and it does train."""
+    found = {mode: trained(config, plan) for mode, plan in plans.items()}
+    found["moved"] = trained(config, plans[moved_from], plans["collocated"])
+    for mode in ("disaggregated", "hybrid", "moved"):
+        assert difference(found[mode], found["collocated"]) < 1e-5, mode
+    start_again = trained(replace(config, optimizer=replace(config.optimizer, lr=0.0)), plans["collocated"])
+    assert difference(found["collocated"], start_again) > 1e-3
+
+
 @pytest.mark.slow
 def test_a_text_flow_learns_the_same_in_every_mode(tmp_path: Path) -> None:
     config = settings(tmp_path, *TEXT, "algo=grpo", f"reward={tmp_path / 'reward.py'}:letters")
     plans = plans_of(make_graph(config))
     assert plans["disaggregated"].assignments["rollout"].chunk == 4
-    found = {mode: trained(config, plan) for mode, plan in plans.items()}
-    found["moved"] = trained(config, plans["disaggregated"], plans["collocated"])
-    for mode in ("disaggregated", "hybrid", "moved"):
-        assert difference(found[mode], found["collocated"]) < 1e-5, mode
-    start_again = trained(replace(config, optimizer=replace(config.optimizer, lr=0.0)), plans["collocated"])
-    assert difference(found["collocated"], start_again) > 1e-3
+    check_modes(config, plans, moved_from="disaggregated")
 
 
 @pytest.mark.slow
@@ -184,18 +189,12 @@ EMBODIED = (
 
 @pytest.mark.slow
 def test_an_embodied_flow_learns_the_same_in_every_mode(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium")
     config = settings(tmp_path, *EMBODIED)
     plans = plans_of(make_graph(config))
     assert plans["hybrid"].stages == 2
     assert plans["hybrid"].assignments["environment"].devices == (0,)
     assert plans["hybrid"].assignments["rollout"].devices == (1,)
-    found = {mode: trained(config, plan) for mode, plan in plans.items()}
-    found["moved"] = trained(config, plans["hybrid"], plans["collocated"])
-    for mode in ("disaggregated", "hybrid", "moved"):
-        assert difference(found[mode], found["collocated"]) < 1e-5, mode
-    start_again = trained(replace(config, optimizer=replace(config.optimizer, lr=0.0)), plans["collocated"])
-    assert difference(found["collocated"], start_again) > 1e-3
+    check_modes(config, plans, moved_from="hybrid")
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from rlinf_core.api.capabilities import (
     ModelCapabilities,
     RolloutCapabilities,
 )
+from rlinf_core.config.check import check
 from rlinf_core.config.compose import Options, compose
 from rlinf_core.config.schema import RunConfig
 from rlinf_core.errors import ConfigError, PluginNotFoundError
@@ -166,6 +167,18 @@ def problems(run: Callable[..., RunConfig]) -> Callable[..., list[str]]:
     def told(*overrides: str, **flags: object) -> list[str]:
         with pytest.raises(ConfigError) as caught:
             run(*overrides, **flags)
+        return str(caught.value).splitlines()
+
+    return told
+
+
+@pytest.fixture
+def refused(run: Callable[..., RunConfig], manager: Specs) -> Callable[..., list[str]]:
+    """The lines that the checks raise."""
+
+    def told(*overrides: str, ranks: int = 0, **flags: object) -> list[str]:
+        with pytest.raises(ConfigError) as caught:
+            check(run(*overrides, **flags), manager, ranks)
         return str(caught.value).splitlines()
 
     return told

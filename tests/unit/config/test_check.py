@@ -5,19 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rlinf_core.config.check import check
-from rlinf_core.errors import ConfigError
 
 EMBODIED = {"simulator": "line", "model": "mlp"}
-
-
-@pytest.fixture
-def refused(run, manager):
-    def told(*overrides, ranks=0, **flags):
-        with pytest.raises(ConfigError) as caught:
-            check(run(*overrides, **flags), manager, ranks)
-        return str(caught.value).splitlines()
-
-    return told
 
 
 @pytest.fixture

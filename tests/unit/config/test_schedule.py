@@ -9,21 +9,8 @@ from rlinf_core.config.compose import compose
 from rlinf_core.config.dump import dump
 from rlinf_core.config.options import Options
 from rlinf_core.config.show import commented_yaml
-from rlinf_core.errors import ConfigError
 
 TASK = "model: {name: hf_lm, preset: tiny}\ndata: sort_digits\nreward: exact\n"
-
-
-@pytest.fixture
-def refused(run, manager):
-    """The lines that the checks raise."""
-
-    def told(*overrides, ranks=0, **flags):
-        with pytest.raises(ConfigError) as caught:
-            check(run(*overrides, **flags), manager, ranks)
-        return str(caught.value).splitlines()
-
-    return told
 
 
 def test_a_flag_names_the_mode_and_a_wrong_one_is_told_apart(run, problems):

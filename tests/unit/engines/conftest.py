@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rlinf_core.api.engine import Host, HostSpec
+from rlinf_core.api.engine import Engine, Host, HostSpec
 from rlinf_core.builtin.engines.config import LocalConfig
+from rlinf_core.builtin.engines.inline import InlineEngine
 from rlinf_core.builtin.engines.local import LocalEngine
+from rlinf_core.plugins.specs import NoConfig
 from rlinf_core.worker import WorkerGroup
 
 HERE = str(Path(__file__).parent)
@@ -18,6 +20,14 @@ HERE = str(Path(__file__).parent)
 @pytest.fixture(autouse=True)
 def _workers_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(HERE)
+
+
+@pytest.fixture(params=["local", "inline"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Each engine in turn, with nothing started."""
+    made = LocalEngine(LocalConfig()) if request.param == "local" else InlineEngine(NoConfig())
+    yield made
+    made.stop()
 
 
 @pytest.fixture

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from rlinf_core.api.engine import Host, HostSpec, WorkerSpec
-from rlinf_core.builtin.engines.config import LocalConfig
-from rlinf_core.builtin.engines.inline import InlineEngine
-from rlinf_core.builtin.engines.local import LocalEngine
+from rlinf_core.api.engine import Engine, Host, HostSpec, WorkerSpec
 from rlinf_core.comm import Stream
 from rlinf_core.errors import WorkerError
-from rlinf_core.plugins.specs import NoConfig
 from rlinf_core.worker import WorkerContext, WorkerGroup
-
-Engines = LocalEngine | InlineEngine
-
-
-@pytest.fixture(params=["local", "inline"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engines]:
-    made = LocalEngine(LocalConfig()) if request.param == "local" else InlineEngine(NoConfig())
-    yield made
-    made.stop()
 
 
 @pytest.fixture
-def host(engine: Engines) -> Host:
+def host(engine: Engine) -> Host:
     """`a` and `b` take turns on the device, `c` is always there."""
     host = engine.start([HostSpec("device0")])[0]
     for name in "abc":
@@ -82,7 +67,7 @@ def test_the_driver_may_change_who_is_resident(host: Host) -> None:
     assert host.call("b", "present").result(20) == ["b", "c"]
 
 
-def test_moves_are_told_as_load_spans(engine: Engines, host: Host) -> None:
+def test_moves_are_told_as_load_spans(engine: Engine, host: Host) -> None:
     host.call("a", "present").result(20)
     spans = [item.span for item in engine.drain_spans()]
     assert [(span.worker, span.name, span.kind) for span in spans] == [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlinf_core.api.engine import Host, HostSpec
+from rlinf_core.api.engine import Engine, Host, HostSpec
 from rlinf_core.api.spans import HostSpan, Span
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.inline import InlineEngine
@@ -16,15 +16,6 @@ from rlinf_core.comm import Stream
 from rlinf_core.errors import WorkerError
 from rlinf_core.plugins.specs import NoConfig
 from rlinf_core.worker import WorkerGroup
-
-Engines = LocalEngine | InlineEngine
-
-
-@pytest.fixture(params=["local", "inline"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engines]:
-    made = LocalEngine(LocalConfig()) if request.param == "local" else InlineEngine(NoConfig())
-    yield made
-    made.stop()
 
 
 def _group(host: Host, name: str = "probe") -> WorkerGroup:
@@ -35,7 +26,7 @@ def _named(spans: list[HostSpan], name: str, kind: str = "run") -> list[Span]:
     return [item.span for item in spans if item.span.name == name and item.span.kind == kind]
 
 
-def test_every_call_leaves_one_run_span_on_the_clock_of_the_driver(engine: Engines) -> None:
+def test_every_call_leaves_one_run_span_on_the_clock_of_the_driver(engine: Engine) -> None:
     group = _group(engine.start([HostSpec("a")])[0])
     began = time.monotonic()
     group.call("sleep", 0.05).wait()
@@ -51,14 +42,14 @@ def test_every_call_leaves_one_run_span_on_the_clock_of_the_driver(engine: Engin
     assert engine.drain_spans() == []
 
 
-def test_a_call_that_fails_leaves_its_span_too(engine: Engines) -> None:
+def test_a_call_that_fails_leaves_its_span_too(engine: Engine) -> None:
     group = _group(engine.start([HostSpec("a")])[0])
     with pytest.raises(WorkerError):
         group.call("fail", "on purpose").wait()
     assert len(_named(engine.drain_spans(), "fail")) == 1
 
 
-def test_a_stage_counts_its_samples_and_its_idle_time_is_its_waits(engine: Engines) -> None:
+def test_a_stage_counts_its_samples_and_its_idle_time_is_its_waits(engine: Engine) -> None:
     group = _group(engine.start([HostSpec("a")])[0])
 
     def source() -> Iterator[list[int]]:
@@ -76,14 +67,14 @@ def test_a_stage_counts_its_samples_and_its_idle_time_is_its_waits(engine: Engin
     assert run.end - run.start - waited == pytest.approx(0.06, abs=0.03)
 
 
-def test_a_stage_that_yields_more_than_it_takes_counts_what_it_yields(engine: Engines) -> None:
+def test_a_stage_that_yields_more_than_it_takes_counts_what_it_yields(engine: Engine) -> None:
     group = _group(engine.start([HostSpec("a")])[0])
     group.stage("burst", Stream.of([[1, 2]]), count=5, size=1).collect()
     run = _named(engine.drain_spans(), "burst")[0]
     assert (run.samples, run.chunks) == (5, 5)
 
 
-def test_a_stage_that_is_cancelled_tells_what_it_did_so_far(engine: Engines) -> None:
+def test_a_stage_that_is_cancelled_tells_what_it_did_so_far(engine: Engine) -> None:
     group = _group(engine.start([HostSpec("a")])[0])
     chunks = iter(group.stage("endless", Stream.of([])))
     next(chunks)
@@ -123,7 +114,7 @@ def test_a_stage_whose_output_nobody_takes_waits_for_credit() -> None:
     assert max(span.end - span.start for span in waits) > 0.2
 
 
-def test_spans_that_a_method_writes_down_itself_come_along(engine: Engines) -> None:
+def test_spans_that_a_method_writes_down_itself_come_along(engine: Engine) -> None:
     group = _group(engine.start([HostSpec("a")])[0])
     group.call("wait_inside", 0.03).wait()
     waits = _named(engine.drain_spans(), "channel", "wait")
