@@ -54,9 +54,10 @@ class ChannelHub:
         self._stuck: set[Connection] = set()
         self._changed: set[HubChannel] = set()
         self._numbers = itertools.count(1)
-        self._closed = False
+        self._closed = self._ended = False
         self._selector = selectors.DefaultSelector()
         self._wake_here, self._wake_there = socket.socketpair()
+        self._wake_there.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, "listener")
         self._selector.register(self._wake_here, selectors.EVENT_READ, "wake")
         self._thread = threading.Thread(target=self._run, name="channel-hub", daemon=True)
@@ -232,8 +233,12 @@ class ChannelHub:
             self._selector.modify(connection.socket, mask, connection)
 
     def _wake(self) -> None:
-        if threading.current_thread() is not self._thread:
-            self._wake_there.send(b"w")
+        """Interrupt the thread's waiting, unless it has ended; one byte that is still unread is enough."""
+        if threading.current_thread() is self._thread:
+            return
+        with self.lock, contextlib.suppress(BlockingIOError):
+            if not self._ended:
+                self._wake_there.send(b"w")
 
     def _end(self) -> None:
         with self.lock:
@@ -242,9 +247,10 @@ class ChannelHub:
             for port in [each for each in self._seats if isinstance(each, DirectPort)]:
                 self.lost(port)
                 port.hang_up()
-        self._selector.close()
-        for sock in (self._listener, self._wake_here, self._wake_there):
-            sock.close()
+            self._ended = True
+            self._selector.close()
+            for sock in (self._listener, self._wake_here, self._wake_there):
+                sock.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
