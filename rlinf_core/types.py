@@ -90,6 +90,8 @@ class Experience:
     step_rewards: FloatArray | None = None  # [T]
     reference_logprobs: FloatArray | None = None  # [T]
     values: FloatArray | None = None  # [T]
+    final_value: float = 0.0  # of what was seen after the last decision, if a time limit cut the row there
+    baseline: float | None = None  # reward of the greedy response to the same prompt
     error: str | None = None  # why the reward could not be computed; such rows are dropped
 
     @property
@@ -116,6 +118,7 @@ class Trajectory(Experience):
     executed: BoolArray | None = None  # [T, C]; None = every action; log-probabilities leave out the rest
     success: bool = False
     truncated: bool = False  # ended by a time limit, not by the task
+    final_observation: dict[str, NDArray[Any]] | None = None  # [...] what was seen last, if truncated
 
 
 Chunk = list[Experience]

@@ -6,7 +6,7 @@ Axes: B rows, T decision steps.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rlinf_core.api.capabilities import AlgorithmNeeds
+    from rlinf_core.types import Experience
 
 
 @dataclass
@@ -28,15 +29,24 @@ class ScoredBatch:
     step_rewards_BT: Tensor | None = None
     reference_logprobs_BT: Tensor | None = None
     values_BT: Tensor | None = None
+    final_values_B: Tensor | None = None  # of what was seen after the last decision; 0 but for time limits
+    baselines_B: Tensor | None = None  # reward of the greedy response to the same prompt
+    staleness_B: Tensor | None = None  # int64; weight versions behind the trainer; None = 0
+    max_length: int = 0  # decisions that a row may have at most; 0 = unknown
 
 
 @dataclass
 class Advantages:
-    """What `Algorithm.advantages` returns. `metrics` are logged under `train/`."""
+    """What `Algorithm.advantages` returns.
+
+    `metrics` are logged under `train/`. A pair `(sum, count)` adds up over parts of a step, as in
+    `LossTerms`; a single number is averaged over parts by their rows.
+    """
 
     advantages_BT: Tensor  # float32, zero where the mask is False
     returns_BT: Tensor | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
+    mask_BT: Tensor | None = None  # narrower than the batch's: decisions that are not trained after all
+    metrics: dict[str, float | tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass
@@ -51,12 +61,16 @@ class TrainBatch:
     old_logprobs_BT: Tensor | None = None
     reference_logprobs_BT: Tensor | None = None
     returns_BT: Tensor | None = None
-    values_BT: Tensor | None = None
+    values_BT: Tensor | None = None  # before the first update
+    max_length: int = 0  # decisions that a row may have at most; 0 = unknown
 
 
 @dataclass
 class PolicyOutputs:
-    """What a policy says of a batch; float32, defined where the mask is True."""
+    """What a policy says of a batch; float32, defined where the mask is True.
+
+    `logprobs_BT` are zeros, without gradient, where they were not asked for.
+    """
 
     logprobs_BT: Tensor
     entropy_BT: Tensor | None = None
@@ -97,7 +111,23 @@ class Algorithm(ABC):
 
     @abstractmethod
     def loss(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
-        """The summed loss of one micro-batch."""
+        """The summed loss of one micro-batch: of the policy, and of the values if the policy has the
+        value head."""
+
+    def critic_loss(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
+        """The summed loss of the values alone, of algorithms that need a critic."""
+        from rlinf_core.errors import ConfigError
+
+        raise ConfigError(f"algorithm {type(self).__name__} has no loss for a critic")
+
+    def trains_policy(self, step: int) -> bool:
+        """Whether this step (counted from 0) updates the policy, or the critic alone."""
+        return True
+
+    def keep(self, group: Sequence[Experience]) -> bool:
+        """Whether a scored group is trained on; a rejected one is replaced by another prompt's. Asked
+        only with `needs.max_rounds`."""
+        return True
 
     def gradient_free(self, batch: ScoredBatch, advantages: Advantages) -> Tensor:
         """`[B]` bool: rows whose loss has exactly zero gradient, so that training may skip them.

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlinf_core.api.model import Want
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rlinf_core.api.algorithm import LossTerms, PolicyOutputs, TrainBatch
-    from rlinf_core.api.model import Model, Want
+    from rlinf_core.api.model import Model
     from rlinf_core.types import Sampling
 
+POLICY: frozenset[Want] = frozenset({"logprobs", "entropy"})
 LossFunction = Callable[["PolicyOutputs", "TrainBatch"], "LossTerms"]
 MetricSums = dict[str, tuple[float, float]]
 
@@ -84,9 +87,9 @@ class Trainer(ABC):
         """Outputs without gradient; `reference=True` asks the initial policy."""
 
     @abstractmethod
-    def accumulate(self, batch: TrainBatch, loss: LossFunction) -> MetricSums:
-        """Forward and backward of one micro-batch's summed loss. A batch whose mask is all False
-        takes part in the collectives and adds nothing."""
+    def accumulate(self, batch: TrainBatch, loss: LossFunction, want: frozenset[Want] = POLICY) -> MetricSums:
+        """Forward and backward of one micro-batch's summed loss, which gets the outputs named in `want`.
+        A batch whose mask is all False takes part in the collectives and adds nothing."""
 
     @abstractmethod
     def step(self, denominator: float) -> StepStats:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 AdvantageScope = Literal["sample", "group", "batch"]
+Critic = Literal["none", "head", "own"]
+LogprobLevel = Literal["chunk", "action", "token"]
 Modality = Literal["text", "embodied"]
 
 
@@ -15,9 +17,14 @@ class AlgorithmNeeds:
 
     advantage_scope: AdvantageScope = "sample"
     group_size: int = 1  # responses per prompt (episodes per initial state)
-    critic: bool = False  # fills `values`
+    critic: Critic = "none"  # fills `values`: a value head of the policy, or a model of its own
     reference: bool = False  # fills `reference_logprobs`
     entropy: bool = False  # the trainer computes entropies with gradient
+    greedy_baseline: bool = False  # fills `baselines`: the reward of one greedy response a prompt (text)
+    max_rounds: int = 0  # of generation, until a step is full of groups that `keep` accepts; 0 = keep all
+    length_limit: bool = False  # uses `max_length`, which text tasks have
+    recompute_old: bool = False  # old log-probabilities are the trainer's before its first update
+    logprob_level: LogprobLevel = "chunk"  # what of an embodied decision gets a log-probability of its own
     max_staleness: int = 0  # weight versions a sample may lag behind the trainer
 
 
@@ -49,6 +56,7 @@ class ModelCapabilities:
     modality: Modality = "text"
     value_head: bool = False
     lora: bool = False
+    logprob_levels: frozenset[LogprobLevel] = frozenset({"chunk"})  # of embodied models
     discrete_actions: bool = False
     continuous_actions: bool = False
 

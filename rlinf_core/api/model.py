@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from rlinf_core.api.algorithm import PolicyOutputs
+    from rlinf_core.api.capabilities import LogprobLevel
     from rlinf_core.api.simulator import Space
     from rlinf_core.types import Experience, IntArray, Message, Sampling
 
@@ -94,6 +95,24 @@ class Model(ABC):
 
         Raises `ModelError` for spaces that the model cannot serve.
         """
+
+    def add_value_head(self) -> None:
+        """From now on `module` has a value head, so that `values` may be asked for. Called at most once,
+        before `module`. Raises `ModelError` if the model cannot have one."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError(f"model {type(self).__name__} cannot have a value head")
+
+    def set_logprob_level(self, level: LogprobLevel) -> None:
+        """What of a decision gets a log-probability of its own (embodied models); called before `module`.
+
+        With `k` of them in a decision (C actions of a chunk, or C times A tokens), rows have `T = k *
+        decisions` positions: `act` gives `logprobs_NK`, `collate` and `policy_outputs` `[B, T]`.
+        """
+        from rlinf_core.errors import ModelError
+
+        if level != "chunk":
+            raise ModelError(f"model {type(self).__name__} has log-probabilities of whole chunks only")
 
     @abstractmethod
     def module(self, seed: int = 0) -> nn.Module:

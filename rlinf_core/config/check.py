@@ -74,8 +74,16 @@ def _capabilities(config: RunConfig, specs: dict[str, Any], needs: AlgorithmNeed
             f"algo: {algo!r} with these settings needs log-probabilities of the initial policy; backend "
             f"{config.backend.name!r} cannot compute them"
         )
-    if needs.critic and not specs["model"].provides.value_head:
-        yield f"algo: {algo!r} needs a critic; model {config.model.name!r} has no value head"
+    if needs.critic != "none":
+        section = "critic" if needs.critic == "own" and config.critic is not None else "model"
+        if not specs[section].provides.value_head:
+            name = getattr(config, section).name
+            yield f"algo: {algo!r} needs a critic; {section} {name!r} has no value head"
+    if config.critic is not None and needs.critic != "own":
+        yield (
+            f"critic: algorithm {algo!r} with these settings trains no critic of its own; remove it"
+            f"{_came(config, 'critic.name')}"
+        )
     if config.lora.rank:
         without = [
             f"{section} {getattr(config, section).name!r}"

@@ -34,6 +34,7 @@ class TrainConfig:
 
     steps: int = 100  # of the outer loop: one rollout batch each
     prompts_per_step: int = 32  # prompts (or initial states); times the group size = samples
+    samples_per_step: int = 0  # instead of prompts_per_step: samples, whatever the group size; 0 = not used
     mini_batches: int = 1  # optimizer steps per rollout batch
     update_epochs: int = 1  # passes over each rollout batch
     micro_batch_tokens: int = 8192  # padded tokens of one forward and backward on one rank
@@ -103,6 +104,7 @@ class RunConfig:
     data: Component | None = None  # text tasks
     rewards: tuple[WeightedReward, ...] = ()
     simulator: Component | None = None  # embodied tasks
+    critic: Component | None = None  # the critic's model, if not of the policy's kind
     trackers: tuple[Component, ...] = ()
     seed: int = 0  # of everything drawn at random
     output: str = ""  # RUN; "" = runs/NAME-TIME
@@ -112,6 +114,7 @@ class RunConfig:
     ranks: int = 0  # devices of this job on this machine; 0 = from the machine
     train: TrainConfig = TrainConfig()
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    critic_optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     lora: LoRAConfig = field(default_factory=LoRAConfig)
     sampling: Sampling = field(default_factory=Sampling)
     eval: EvalConfig = EvalConfig()
@@ -129,12 +132,14 @@ COMPONENTS: Mapping[str, str] = {  # section -> kind of plugin
     "model": "models",
     "data": "datasets",
     "simulator": "simulators",
+    "critic": "models",
     "engine": "engines",
 }
 COMPONENT_LISTS: Mapping[str, str] = {"reward": "rewards", "trackers": "trackers"}
 SECTIONS: Mapping[str, type] = {
     "train": TrainConfig,
     "optimizer": OptimizerConfig,
+    "critic_optimizer": OptimizerConfig,
     "lora": LoRAConfig,
     "sampling": Sampling,
     "eval": EvalConfig,

@@ -64,3 +64,21 @@ def clipped_policy_loss(
     ceiling_BT = -dual_clip * advantages_BT
     dual_BT = (advantages_BT < 0) & (loss_BT > ceiling_BT)
     return PolicyLoss(torch.where(dual_BT, ceiling_BT, loss_BT), clipped_BT, dual_BT)
+
+
+def weighted_policy_loss(
+    logprobs_BT: Tensor,
+    log_ratio_BT: Tensor,
+    advantages_BT: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+) -> PolicyLoss:
+    """`-clip(r, 1 - clip_low, 1 + clip_high) A log policy`, the weight without gradient.
+
+    CISPO (MiniMax-M1, 2025): every decision keeps a gradient, only its weight is bounded.
+    """
+    ratio_BT = log_ratio_BT.detach().clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    weights_BT = ratio_BT.clamp(1 - clip_low, 1 + clip_high)
+    loss_BT = -weights_BT * advantages_BT * logprobs_BT
+    return PolicyLoss(loss_BT, weights_BT != ratio_BT, torch.zeros_like(loss_BT, dtype=torch.bool))

@@ -15,6 +15,7 @@ from torch import Tensor
 from rlinf_core.roles.batching import mini_batches, rank_micro_batches, row_tokens
 from rlinf_core.roles.columns import Columns, Mismatch, imitation_loss
 from rlinf_core.roles.scoring import pad_rows, scored_batch
+from rlinf_core.roles.spread import Spread
 from rlinf_core.types import Experience
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ class StepUpdate:
         self._active = 0
         self._denominator = 0.0
         self._facts: dict[str, list[tuple[float, int]]] = {}
+        self._seen = Spread()
 
     def add(self, rows: Sequence[Experience]) -> None:
         """Take some rows; parts hold what advantages belong together, such as whole groups."""
@@ -163,6 +165,7 @@ class StepUpdate:
             total = sum(count for _, count in parts)
             mean = sum(value * count for value, count in parts) / total
             self.report.facts[name] = parts[0][0] if len(parts) == 1 else mean
+        self.report.facts |= self._seen.facts("advantage")
         return self.report
 
     def _add(self, rows: Sequence[Experience]) -> None:
@@ -190,9 +193,16 @@ class StepUpdate:
         batch = scored_batch(rows)
         advantages = algorithm.advantages(batch)
         for name, value in advantages.metrics.items():
-            self._facts.setdefault(name, []).append((value, len(rows)))
+            if isinstance(value, tuple):
+                add(self.report.sums, name, *value)
+            else:
+                self._facts.setdefault(name, []).append((value, len(rows)))
+        if advantages.mask_BT is not None:
+            batch.mask_BT = batch.mask_BT & advantages.mask_BT
+        self._seen.add(advantages.advantages_BT[batch.mask_BT])
         columns = self.updater.columns(rows, batch, advantages, several=self._several)
-        return batch, columns, algorithm.gradient_free(batch, advantages)
+        idle_B = algorithm.gradient_free(batch, advantages) | ~batch.mask_BT.any(-1)
+        return batch, columns, idle_B
 
     def _active_of(self, part: Sequence[int], idle_B: Tensor) -> list[int]:
         skip = self.updater.config.train.skip_gradient_free

@@ -200,7 +200,7 @@ def scored_batch(needs: AlgorithmNeeds, seed: int = 0) -> ScoredBatch:
         logprobs_BT=column(),
         truncated_B=torch.arange(rows) % 3 == 0,
         reference_logprobs_BT=column() if needs.reference else None,
-        values_BT=column() if needs.critic else None,
+        values_BT=column() if needs.critic != "none" else None,
     )
 
 
@@ -222,7 +222,7 @@ def train_batch(algorithm: Algorithm) -> tuple[TrainBatch, PolicyOutputs]:
     outputs = PolicyOutputs(
         logprobs_BT=scored.logprobs_BT + 0.3 * noise_BT,
         entropy_BT=noise_BT.abs() if algorithm.needs.entropy else None,
-        values_BT=noise_BT if algorithm.needs.critic else None,
+        values_BT=noise_BT if algorithm.needs.critic == "head" else None,
     )
     return batch, _leaves(outputs)
 

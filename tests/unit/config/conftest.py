@@ -49,7 +49,7 @@ class GroupConfig:
     clip_ratio_high: float | None = None
     baseline: Literal["group", "leave-one-out"] = "group"
     reference: bool = False
-    critic: bool = False
+    critic: str = "none"
     schedule: Schedule = Schedule()
 
     def __post_init__(self) -> None:

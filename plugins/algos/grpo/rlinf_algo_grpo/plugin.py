@@ -12,8 +12,11 @@ def needs(config: GRPOConfig) -> AlgorithmNeeds:
     return AlgorithmNeeds(
         advantage_scope="group",
         group_size=config.group_size,
-        reference=config.kl_coef > 0.0,
+        reference=config.kl_in_loss,
         entropy=config.entropy_coef > 0.0,
+        length_limit=config.uses_length_limit,
+        recompute_old=config.decoupled,
+        max_staleness=config.max_staleness,
     )
 
 

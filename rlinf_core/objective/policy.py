@@ -1,0 +1,114 @@
+"""The summed policy loss of a micro-batch with its metrics. Axes: B rows, T decision steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlinf_core.api.algorithm import LossTerms
+from rlinf_core.errors import ConfigError
+from rlinf_core.rl.aggregate import denominator, summed
+from rlinf_core.rl.importance import truncated_importance
+from rlinf_core.rl.kl import kl_loss, kl_values
+from rlinf_core.rl.losses import clipped_policy_loss, log_ratio, sequence_log_ratio, weighted_policy_loss
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlinf_core.api.algorithm import PolicyOutputs, TrainBatch
+    from rlinf_core.objective.options import PolicyOptions
+    from rlinf_core.rl.losses import PolicyLoss
+
+
+def policy_terms(outputs: PolicyOutputs, batch: TrainBatch, options: PolicyOptions) -> LossTerms:
+    """`policy loss * importance weight + kl_coef * KL - entropy_coef * entropy`, summed."""
+    mask_BT = batch.mask_BT
+    logprobs_BT = outputs.logprobs_BT.masked_fill(~mask_BT, 0.0)
+    log_ratio_BT = log_ratio(logprobs_BT, batch.old_logprobs_BT, mask_BT)
+    policy = _policy_loss(logprobs_BT, log_ratio_BT, batch, options)
+    terms = LossTerms(torch.zeros((), device=logprobs_BT.device), _ratio_metrics(policy, log_ratio_BT, batch))
+    loss_BT = policy.loss_BT
+    if options.importance_cap is not None or options.decoupled:
+        weights_BT = _weights(logprobs_BT, batch, options)
+        loss_BT = loss_BT * weights_BT
+        terms.metrics["importance_weight"] = token_metric(weights_BT, mask_BT)
+    terms.total = aggregated(loss_BT, batch, options)
+    terms.metrics["policy_loss"] = (terms.total.detach(), denominator(mask_BT, options.loss_aggregation))
+    if outputs.entropy_BT is not None:
+        terms.metrics["entropy"] = token_metric(outputs.entropy_BT, mask_BT)
+    if options.entropy_coef > 0.0:
+        entropy_BT = _present(outputs.entropy_BT, "entropy_coef", "the policy computed no entropy", options)
+        terms.total = terms.total - options.entropy_coef * aggregated(entropy_BT, batch, options)
+    if options.kl_in_loss:
+        reference_BT = _present(
+            batch.reference_logprobs_BT,
+            "kl_coef",
+            "the batch has no reference log-probabilities",
+            options,
+        )
+        kl_BT = kl_loss(
+            logprobs_BT, reference_BT.masked_fill(~mask_BT, 0.0), options.kl_estimator, log_ratio_BT
+        )
+        terms.total = terms.total + options.kl_coef * aggregated(kl_BT, batch, options)
+        terms.metrics["kl"] = token_metric(kl_BT, mask_BT)
+    return terms
+
+
+def token_metric(values_BT: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum and count for a mean over trained decisions."""
+    return values_BT.detach().float().masked_fill(~mask_BT, 0.0).sum(), mask_BT.sum()
+
+
+def aggregated(values_BT: Tensor, batch: TrainBatch, options: PolicyOptions) -> Tensor:
+    """The summed part of these rows under the options' aggregation."""
+    norm = options.max_tokens_norm or batch.max_length
+    if options.loss_aggregation == "seq-mean-token-sum-norm" and not norm:
+        raise options.error("max_tokens_norm", "the task has no longest response; give a number above 0")
+    return summed(values_BT, batch.mask_BT, options.loss_aggregation, norm or 1.0)
+
+
+def _policy_loss(
+    logprobs_BT: Tensor, log_ratio_BT: Tensor, batch: TrainBatch, options: PolicyOptions
+) -> PolicyLoss:
+    if options.importance_level == "sequence":
+        log_ratio_BT = sequence_log_ratio(log_ratio_BT, batch.mask_BT)
+    low = options.clip_ratio
+    high = low if options.clip_ratio_high is None else options.clip_ratio_high
+    if options.policy_loss == "cispo":
+        return weighted_policy_loss(
+            logprobs_BT, log_ratio_BT, batch.advantages_BT, clip_low=low, clip_high=high
+        )
+    return clipped_policy_loss(
+        log_ratio_BT, batch.advantages_BT, clip_low=low, clip_high=high, dual_clip=options.dual_clip
+    )
+
+
+def _ratio_metrics(
+    policy: PolicyLoss, log_ratio_BT: Tensor, batch: TrainBatch
+) -> dict[str, tuple[Tensor | float, Tensor | float]]:
+    mask_BT, moved_BT = batch.mask_BT, log_ratio_BT.detach()
+    found = {
+        "ratio": moved_BT.exp(),
+        "clip_fraction": policy.clipped_BT,
+        "clip_fraction_low": policy.clipped_BT & (moved_BT < 0),
+        "clip_fraction_high": policy.clipped_BT & (moved_BT > 0),
+        "dual_clip_fraction": policy.dual_clipped_BT,
+        "approx_kl": kl_values(-moved_BT, torch.zeros_like(moved_BT), "k3"),
+    }
+    return {name: token_metric(values_BT, mask_BT) for name, values_BT in found.items()}
+
+
+def _weights(logprobs_BT: Tensor, batch: TrainBatch, options: PolicyOptions) -> Tensor:
+    """The trainer's policy before the step over the rollout's, capped."""
+    start_BT = logprobs_BT if batch.old_logprobs_BT is None else batch.old_logprobs_BT
+    cap = float("inf") if options.importance_cap is None else options.importance_cap
+    return truncated_importance(
+        start_BT, batch.rollout_logprobs_BT, batch.mask_BT, cap, options.importance_level
+    )
+
+
+def _present(values_BT: Tensor | None, name: str, reason: str, options: PolicyOptions) -> Tensor:
+    if values_BT is None:
+        raise ConfigError(f"{options.algorithm}: algo.{name} is set, but {reason}")
+    return values_BT

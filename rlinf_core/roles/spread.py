@@ -1,0 +1,45 @@
+"""Statistics of numbers that come in parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass
+class Spread:
+    """Mean, standard deviation and range of numbers that come in parts."""
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+
+    def add(self, values: Tensor) -> None:
+        """Take a part."""
+        if not values.numel():
+            return
+        exact = values.double()
+        self.count += values.numel()
+        self.total += float(exact.sum())
+        self.squares += float(exact.square().sum())
+        self.low = min(self.low, float(exact.min()))
+        self.high = max(self.high, float(exact.max()))
+
+    def facts(self, name: str) -> dict[str, float]:
+        """`NAME_mean`, `_std`, `_min` and `_max`; nothing of no number."""
+        if not self.count:
+            return {}
+        mean = self.total / self.count
+        deviation = math.sqrt(max(0.0, self.squares / self.count - mean * mean))
+        return {
+            f"{name}_mean": mean,
+            f"{name}_std": deviation,
+            f"{name}_min": self.low,
+            f"{name}_max": self.high,
+        }
