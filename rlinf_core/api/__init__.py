@@ -9,6 +9,7 @@ from rlinf_core.api.algorithm import (
     TrainBatch,
 )
 from rlinf_core.api.backend import (
+    POLICY,
     LoRAConfig,
     LossFunction,
     MetricSums,
@@ -36,6 +37,7 @@ from rlinf_core.api.spans import HostSpan, Span
 from rlinf_core.api.tracker import Tracker
 
 __all__ = [
+    "POLICY",
     "ActionSample",
     "Advantages",
     "Algorithm",

@@ -1,4 +1,4 @@
-"""Initial states -> episodes -> [reference] -> train."""
+"""Initial states -> episodes -> learn."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from rlinf_core.flows.flow import Flow, StepResult, keep_in, merge_reports, row_metrics
+from rlinf_core.flows.flow import Flow, StepResult, keep_in, row_metrics
 from rlinf_core.roles.weights import WeightSync
 
 if TYPE_CHECKING:
     from rlinf_core.comm.stream import Stream
+    from rlinf_core.flows.learning import Learners
     from rlinf_core.roles.environment import EnvironmentReport
     from rlinf_core.types import Experience, Trajectory
     from rlinf_core.worker import WorkerGroup
@@ -23,16 +24,14 @@ class EmbodiedFlow(Flow):
         self,
         environment: WorkerGroup,
         rollout: WorkerGroup,
-        actor: WorkerGroup,
-        reference: WorkerGroup | None,
+        learners: Learners,
         *,
         eval_greedy: bool = False,
     ) -> None:
         self.environment = environment
         self.rollout = rollout
-        self.actor = actor
-        self.reference = reference
-        self.sync = WeightSync(actor, rollout)
+        self.learners = learners
+        self.sync = WeightSync(learners.actor, rollout)
         self.eval_greedy = eval_greedy
 
     def step(self, requests: Stream, step: int) -> StepResult:
@@ -43,14 +42,10 @@ class EmbodiedFlow(Flow):
         rows: list[Experience] = []
         acting = self.rollout.call("serve")
         episodes = acting.guard(self.environment.stage("rollout", requests))
-        kept = episodes.map(keep_in(rows))
-        judged = self.reference.stage("logprobs", kept, route="broadcast") if self.reference else kept
-        trained = self.actor.stage("train", judged, route="broadcast", step=step)
-        trained.collect()
+        learned = self.learners.learn(episodes.map(keep_in(rows)), step)
         acting.wait()
         rows.sort(key=lambda row: (row.group, row.replica))
-        metrics = row_metrics(rows) | _episode_metrics(rows, episodes.result)
-        metrics |= merge_reports(trained.result)
+        metrics = row_metrics(rows) | _episode_metrics(rows, episodes.result) | learned
         metrics["time/sync"] = synced - began
         return StepResult(rows, metrics, _warnings(metrics))
 

@@ -1,15 +1,16 @@
-"""Prompts -> rollout -> reward -> [reference] -> train."""
+"""Prompts -> rollout -> reward -> learn."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
-from rlinf_core.flows.flow import Flow, StepResult, keep_in, merge_reports, row_metrics
+from rlinf_core.flows.flow import Flow, StepResult, keep_in, row_metrics
 from rlinf_core.roles.weights import WeightSync
 
 if TYPE_CHECKING:
     from rlinf_core.comm.stream import Stream
+    from rlinf_core.flows.learning import Learners
     from rlinf_core.roles.reward import RewardReport
     from rlinf_core.types import Experience, Sampling
     from rlinf_core.worker import WorkerGroup
@@ -22,16 +23,14 @@ class ReasoningFlow(Flow):
         self,
         rollout: WorkerGroup,
         reward: WorkerGroup,
-        actor: WorkerGroup,
-        reference: WorkerGroup | None,
+        learners: Learners,
         sampling: Sampling,
         eval_sampling: Sampling,
     ) -> None:
         self.rollout = rollout
         self.reward = reward
-        self.actor = actor
-        self.reference = reference
-        self.sync = WeightSync(actor, rollout)
+        self.learners = learners
+        self.sync = WeightSync(learners.actor, rollout)
         self.sampling = sampling
         self.eval_sampling = eval_sampling
 
@@ -43,13 +42,10 @@ class ReasoningFlow(Flow):
         samples = self.rollout.stage("generate", requests, sampling=self.sampling)
         scored = self.reward.stage("score", samples)
         rows: list[Experience] = []
-        kept = scored.map(keep_in(rows))
-        judged = self.reference.stage("logprobs", kept, route="broadcast") if self.reference else kept
-        trained = self.actor.stage("train", judged, route="broadcast", step=step)
-        trained.collect()
+        learned = self.learners.learn(scored.map(keep_in(rows)), step)
         rows.sort(key=lambda row: (row.group, row.replica))
         reward_report: RewardReport = scored.result[0]
-        metrics = row_metrics(rows) | merge_reports(trained.result)
+        metrics = row_metrics(rows) | learned
         metrics["time/sync"] = synced - began
         for verdict, count in reward_report.verdicts.items():
             metrics[f"train/verdict_{verdict}"] = float(count)

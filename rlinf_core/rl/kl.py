@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 
 from rlinf_core.errors import ConfigError
+from rlinf_core.rl.precision import LOG_RATIO_LIMIT, at_least_float32, bounded_exp
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,13 +32,10 @@ if TYPE_CHECKING:
 LossEstimator = Literal["k2", "k3", "k3-ratio"]
 ValueEstimator = Literal["k1", "k2", "k3"]
 
-# Beyond this |d| an estimate is held constant: float32 exp overflows at 88.
-LOG_RATIO_LIMIT = 20.0
-
 
 def kl_values(logprobs: Tensor, reference_logprobs: Tensor, estimator: ValueEstimator = "k3") -> Tensor:
     """Estimates of the KL at each position, for metrics and for penalties inside a reward."""
-    d = (logprobs - reference_logprobs).float()
+    d = at_least_float32(logprobs) - at_least_float32(reference_logprobs)
     if estimator == "k1":
         return d
     if estimator == "k2":
@@ -59,7 +57,7 @@ def kl_loss(
         return k3
     if log_ratio is None:
         log_ratio = logprobs - logprobs.detach()
-    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp() * k3
+    return bounded_exp(log_ratio) * k3
 
 
 def check_loss_estimator(estimator: str, key: str = "kl_estimator") -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rlinf_core.rl.kl import LOG_RATIO_LIMIT
+from rlinf_core.rl.precision import at_least_float32, bounded_exp
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +54,7 @@ def clipped_policy_loss(
     PPO (Schulman et al. 2017); different bounds above and below as in DAPO (Yu et al. 2025). Where
     `A < 0` the loss is at most `-dual_clip A` (dual-clip PPO, Ye et al. 2020).
     """
-    ratio_BT = log_ratio_BT.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    ratio_BT = bounded_exp(log_ratio_BT)
     plain_BT = -ratio_BT * advantages_BT
     bounded_BT = -ratio_BT.clamp(1 - clip_low, 1 + clip_high) * advantages_BT
     loss_BT = torch.maximum(plain_BT, bounded_BT)
@@ -78,7 +78,7 @@ def weighted_policy_loss(
 
     CISPO (MiniMax-M1, 2025): every decision keeps a gradient, only its weight is bounded.
     """
-    ratio_BT = log_ratio_BT.detach().clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    ratio_BT = bounded_exp(log_ratio_BT.detach())
     weights_BT = ratio_BT.clamp(1 - clip_low, 1 + clip_high)
     loss_BT = -weights_BT * advantages_BT * logprobs_BT
     return PolicyLoss(loss_BT, weights_BT != ratio_BT, torch.zeros_like(loss_BT, dtype=torch.bool))

@@ -11,6 +11,7 @@ from rlinf_core.api.engine import HostSpec
 from rlinf_core.cluster.devices import default_ranks, inventory
 from rlinf_core.cluster.files import cores_of
 from rlinf_core.flows.embodied import EmbodiedFlow
+from rlinf_core.flows.learning import Learners
 from rlinf_core.flows.reasoning import ReasoningFlow
 from rlinf_core.roles.setup import build
 from rlinf_core.run.crew import Crew, Hosts
@@ -88,21 +89,20 @@ def start(config: RunConfig, plan: Plan) -> RunGraph:
 
 def _flow(crew: Crew) -> Flow:
     config, groups = crew.config, crew.groups
+    learners = Learners(groups["actor"], groups.get("reference"), groups.get("critic"))
     temperature = config.eval.temperature
     if config.simulator is not None:
         return EmbodiedFlow(
             groups["environment"],
             groups["rollout"],
-            groups["actor"],
-            groups.get("reference"),
+            learners,
             eval_greedy=temperature == 0,
         )
     evaluated = config.sampling if temperature is None else replace(config.sampling, temperature=temperature)
     return ReasoningFlow(
         groups["rollout"],
         groups["reward"],
-        groups["actor"],
-        groups.get("reference"),
+        learners,
         config.sampling,
         evaluated,
     )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf_core.api import (
+    POLICY,
     LoRAConfig,
     LossFunction,
     MetricSums,
@@ -68,15 +69,12 @@ class SimpleTrainer(Trainer):
         with torch.no_grad():
             return self.model.policy_outputs(_present(module), self._moved(inputs), want, self.sampling)
 
-    def accumulate(self, batch: TrainBatch, loss: LossFunction) -> MetricSums:
+    def accumulate(self, batch: TrainBatch, loss: LossFunction, want: frozenset[Want] = POLICY) -> MetricSums:
         """Add the gradient of one micro-batch's summed loss."""
         if not bool(batch.mask_BT.any()):
             return {}
-        want: set[Want] = {"logprobs", "entropy"}
-        if batch.values_BT is not None:
-            want.add("values")
         moved = self._moved(batch.inputs)
-        outputs = self.model.policy_outputs(self.module, moved, frozenset(want), self.sampling)
+        outputs = self.model.policy_outputs(self.module, moved, want, self.sampling)
         terms = loss(outputs, batch)
         terms.total.backward()  # type: ignore[no-untyped-call]
         return {name: (float(total), float(count)) for name, (total, count) in terms.metrics.items()}

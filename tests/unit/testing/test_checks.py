@@ -179,9 +179,9 @@ class Seedless(TinyTextModel):
 
 
 class DividesEach(SimpleTrainer):
-    def accumulate(self, batch, loss):
+    def accumulate(self, batch, loss, *want):
         rows = max(1, len(batch.mask_BT))
-        return super().accumulate(batch, lambda o, b: LossTerms(loss(o, b).total / rows))
+        return super().accumulate(batch, lambda o, b: LossTerms(loss(o, b).total / rows), *want)
 
 
 class Dividing(SimpleBackend):

@@ -27,6 +27,7 @@ from rlinf_backend_fsdp.reference import Reference
 from rlinf_backend_fsdp.shelf import Shelf, borrowed, stored_bytes
 from rlinf_backend_fsdp.world import join_world
 from rlinf_core.api import (
+    POLICY,
     LoRAConfig,
     LossFunction,
     MetricSums,
@@ -96,7 +97,7 @@ class FSDPTrainer(Trainer):
         self.onload()
         self.reference.mark(self._leaves.parameters())
 
-    def accumulate(self, batch: TrainBatch, loss: LossFunction) -> MetricSums:
+    def accumulate(self, batch: TrainBatch, loss: LossFunction, want: frozenset[Want] = POLICY) -> MetricSums:
         """Add the gradient of one micro-batch's summed loss."""
         self.onload()
         self._pending = True
@@ -104,14 +105,11 @@ class FSDPTrainer(Trainer):
         if empty and not self.sharded:
             return {}
         batch = self._moved_batch(batch)
-        want: set[Want] = {"logprobs", "entropy"}
-        if batch.returns_BT is not None or batch.values_BT is not None:
-            want.add("values")
         for part in self._dropouts:
             part.train()
-        outputs = self.policy.policy(batch.inputs, frozenset(want))
+        outputs = self.policy.policy(batch.inputs, want)
         if empty:
-            torch.where(batch.mask_BT, outputs.logprobs_BT, 0.0).sum().backward()  # type: ignore[no-untyped-call]
+            _nothing(outputs).backward()  # type: ignore[no-untyped-call]
             metrics: MetricSums = {}
         else:
             terms = loss(outputs, batch)
@@ -249,3 +247,11 @@ class FSDPTrainer(Trainer):
         columns = {item.name: getattr(batch, item.name) for item in fields(batch) if item.name != "inputs"}
         moved = {name: column.to(self.world.device) for name, column in columns.items() if column is not None}
         return replace(batch, inputs=self._moved(batch.inputs), **moved)
+
+
+def _nothing(outputs: PolicyOutputs) -> Tensor:
+    """Zero, with the gradient graph of everything that was computed."""
+    found = (outputs.logprobs_BT, outputs.entropy_BT, outputs.values_BT)
+    return torch.stack(
+        [tensor.masked_fill(tensor == tensor, 0.0).sum() for tensor in found if tensor is not None]
+    ).sum()

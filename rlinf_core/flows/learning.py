@@ -1,0 +1,37 @@
+"""The end of every flow: rows -> [reference] -> [critic's values] -> train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlinf_core.comm.stream import Stream
+from rlinf_core.flows.flow import merge_reports
+
+if TYPE_CHECKING:
+    from rlinf_core.types import Experience
+    from rlinf_core.worker import WorkerGroup
+
+
+@dataclass(frozen=True)
+class Learners:
+    """The groups that learn from scored rows. Without a reference or a critic that step is left out."""
+
+    actor: WorkerGroup
+    reference: WorkerGroup | None = None
+    critic: WorkerGroup | None = None  # with a model of its own
+
+    def learn(self, rows: Stream, step: int) -> dict[str, float]:
+        """Train on all rows of the stream; metrics named `train/...`."""
+        judged = self.reference.stage("logprobs", rows, route="broadcast") if self.reference else rows
+        if self.critic is None:
+            return self._train(self.actor, judged, step)
+        valued: list[Experience] = self.critic.stage("values", judged, route="broadcast").collect()
+        metrics = self._train(self.critic, Stream.of([valued]), step)
+        return metrics | self._train(self.actor, Stream.of([valued]), step)
+
+    @staticmethod
+    def _train(group: WorkerGroup, rows: Stream, step: int) -> dict[str, float]:
+        trained = group.stage("train", rows, route="broadcast", step=step)
+        trained.collect()
+        return merge_reports(trained.result)
