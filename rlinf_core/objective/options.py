@@ -14,7 +14,7 @@ class PolicyOptions:
 
     algorithm: ClassVar[str] = ""  # named in errors
 
-    policy_loss: Literal["clip", "cispo"] = "clip"  # PPO's clipped loss, or CISPO's clipped weights
+    policy_loss: Literal["clip", "weighted"] = "clip"  # PPO's clipped loss, or CISPO's clipped weights
     clip_ratio: float = 0.2  # the policy ratio is clipped at 1 - clip_ratio
     clip_ratio_high: float | None = None  # and at 1 + clip_ratio_high; None = clip_ratio
     dual_clip: float | None = None  # bounds the loss of bad tokens at dual_clip * |advantage|; None = off
@@ -59,7 +59,7 @@ class PolicyOptions:
             raise self.error("clip_ratio_high", "must be above 0, or null for clip_ratio")
         if self.dual_clip is not None and self.dual_clip <= 1.0:
             raise self.error("dual_clip", "must be above 1, or null for off")
-        if self.dual_clip is not None and self.policy_loss == "cispo":
+        if self.dual_clip is not None and self.policy_loss == "weighted":
             raise self.error("dual_clip", "only policy_loss=clip uses it; set it to null")
 
     def _check_kl(self) -> None:

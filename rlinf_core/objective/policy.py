@@ -26,8 +26,13 @@ def policy_terms(outputs: PolicyOutputs, batch: TrainBatch, options: PolicyOptio
     mask_BT = batch.mask_BT
     logprobs_BT = outputs.logprobs_BT.masked_fill(~mask_BT, 0.0)
     log_ratio_BT = log_ratio(logprobs_BT, batch.old_logprobs_BT, mask_BT)
-    policy = _policy_loss(logprobs_BT, log_ratio_BT, batch, options)
-    terms = LossTerms(torch.zeros((), device=logprobs_BT.device), _ratio_metrics(policy, log_ratio_BT, batch))
+    whole_row = options.importance_level == "sequence"
+    bounded_BT = sequence_log_ratio(log_ratio_BT, mask_BT) if whole_row else log_ratio_BT
+    policy = _policy_loss(logprobs_BT, bounded_BT, batch, options)
+    terms = LossTerms(
+        torch.zeros((), device=logprobs_BT.device),
+        _ratio_metrics(policy, bounded_BT.detach(), log_ratio_BT.detach(), mask_BT),
+    )
     loss_BT = policy.loss_BT
     if options.importance_cap is not None or options.decoupled:
         weights_BT = _weights(logprobs_BT, batch, options)
@@ -71,11 +76,9 @@ def aggregated(values_BT: Tensor, batch: TrainBatch, options: PolicyOptions) -> 
 def _policy_loss(
     logprobs_BT: Tensor, log_ratio_BT: Tensor, batch: TrainBatch, options: PolicyOptions
 ) -> PolicyLoss:
-    if options.importance_level == "sequence":
-        log_ratio_BT = sequence_log_ratio(log_ratio_BT, batch.mask_BT)
     low = options.clip_ratio
     high = low if options.clip_ratio_high is None else options.clip_ratio_high
-    if options.policy_loss == "cispo":
+    if options.policy_loss == "weighted":
         return weighted_policy_loss(
             logprobs_BT, log_ratio_BT, batch.advantages_BT, clip_low=low, clip_high=high
         )
@@ -85,16 +88,16 @@ def _policy_loss(
 
 
 def _ratio_metrics(
-    policy: PolicyLoss, log_ratio_BT: Tensor, batch: TrainBatch
+    policy: PolicyLoss, bounded_BT: Tensor, log_ratio_BT: Tensor, mask_BT: Tensor
 ) -> dict[str, tuple[Tensor | float, Tensor | float]]:
-    mask_BT, moved_BT = batch.mask_BT, log_ratio_BT.detach()
+    """`bounded_BT` is what the clips see: the log-ratio of a decision, or of its whole row."""
     found = {
-        "ratio": moved_BT.exp(),
+        "ratio": bounded_BT.exp(),
         "clip_fraction": policy.clipped_BT,
-        "clip_fraction_low": policy.clipped_BT & (moved_BT < 0),
-        "clip_fraction_high": policy.clipped_BT & (moved_BT > 0),
+        "clip_fraction_low": policy.clipped_BT & (bounded_BT < 0),
+        "clip_fraction_high": policy.clipped_BT & (bounded_BT > 0),
         "dual_clip_fraction": policy.dual_clipped_BT,
-        "approx_kl": kl_values(-moved_BT, torch.zeros_like(moved_BT), "k3"),
+        "approx_kl": kl_values(-log_ratio_BT, torch.zeros_like(log_ratio_BT), "k3"),
     }
     return {name: token_metric(values_BT, mask_BT) for name, values_BT in found.items()}
 
