@@ -42,6 +42,8 @@ def check_algorithms_advantages(subject: Subject) -> None:
         expect(shape == expected, f"{name} has shape {shape}; it must have the mask's shape {expected}")
         expect(values_BT.dtype == torch.float32, f"{name} is {values_BT.dtype}; make it float32")
         expect(torch.isfinite(values_BT[batch.mask_BT]).all(), f"{name} is not finite somewhere on the mask")
+    narrower = made.mask_BT is None or not (made.mask_BT & ~batch.mask_BT).any()
+    expect(narrower, "mask_BT of the advantages is True where the batch's is False; it may only be narrower")
     off = made.advantages_BT[~batch.mask_BT]
     expect(not off.any(), "advantages_BT is not zero where the mask is False; multiply it by the mask")
 
@@ -201,6 +203,8 @@ def scored_batch(needs: AlgorithmNeeds, seed: int = 0) -> ScoredBatch:
         truncated_B=torch.arange(rows) % 3 == 0,
         reference_logprobs_BT=column() if needs.reference else None,
         values_BT=column() if needs.critic != "none" else None,
+        baselines_B=torch.rand(rows, generator=generator) if needs.greedy_baseline else None,
+        max_length=STEPS if needs.length_limit else 0,
     )
 
 
@@ -210,13 +214,14 @@ def train_batch(algorithm: Algorithm) -> tuple[TrainBatch, PolicyOutputs]:
     made: Advantages = algorithm.advantages(scored)
     batch = TrainBatch(
         inputs={},
-        mask_BT=scored.mask_BT,
+        mask_BT=scored.mask_BT if made.mask_BT is None else scored.mask_BT & made.mask_BT,
         advantages_BT=made.advantages_BT,
         rollout_logprobs_BT=scored.logprobs_BT,
         old_logprobs_BT=scored.logprobs_BT,
         reference_logprobs_BT=scored.reference_logprobs_BT,
         returns_BT=made.returns_BT,
         values_BT=scored.values_BT,
+        max_length=scored.max_length,
     )
     noise_BT = torch.rand(scored.mask_BT.shape, generator=torch.Generator().manual_seed(1)) - 0.5
     outputs = PolicyOutputs(
