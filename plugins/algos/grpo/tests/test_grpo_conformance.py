@@ -1,4 +1,4 @@
-"""GRPO passes the conformance kit, as it comes and with its options on."""
+"""GRPO and its relatives pass the conformance kit, as they come and with options on."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ OPTIONS = {
     "importance_cap": 2.0,
 }
 
+MASKS = {
+    "mask_truncated": True,
+    "filter_low": 0.3,
+    "filter_high": 0.6,
+    "decoupled": True,
+    "max_staleness": 1,
+    "logprob_level": "token",
+}
+
 
 @parametrize_with_checks("algorithms", "grpo")
 def test_grpo_conforms(check: Callable[[], None]) -> None:
@@ -27,4 +36,34 @@ def test_grpo_conforms(check: Callable[[], None]) -> None:
 
 @parametrize_with_checks("algorithms", "grpo", config=OPTIONS)
 def test_grpo_with_its_options_on_conforms(check: Callable[[], None]) -> None:
+    check()
+
+
+@parametrize_with_checks("algorithms", "grpo", config=MASKS)
+def test_grpo_that_leaves_rows_out_conforms(check: Callable[[], None]) -> None:
+    check()
+
+
+@parametrize_with_checks("algorithms", "dr_grpo")
+def test_dr_grpo_conforms(check: Callable[[], None]) -> None:
+    check()
+
+
+@parametrize_with_checks("algorithms", "gspo")
+def test_gspo_conforms(check: Callable[[], None]) -> None:
+    check()
+
+
+@parametrize_with_checks("algorithms", "rloo")
+def test_rloo_conforms(check: Callable[[], None]) -> None:
+    check()
+
+
+@parametrize_with_checks("algorithms", "cispo")
+def test_cispo_conforms(check: Callable[[], None]) -> None:
+    check()
+
+
+@parametrize_with_checks("algorithms", "remax")
+def test_remax_conforms(check: Callable[[], None]) -> None:
     check()
