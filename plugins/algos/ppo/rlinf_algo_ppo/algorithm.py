@@ -1,0 +1,112 @@
+"""Proximal policy optimisation (PPO; Schulman et al. 2017) with generalised advantage estimation.
+
+Axes: B rows, T decision steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rlinf_algo_ppo.config import PPOConfig
+from rlinf_algo_ppo.plugin import needs
+from rlinf_core.api import (
+    Advantages,
+    Algorithm,
+    AlgorithmNeeds,
+    LossTerms,
+    PolicyOutputs,
+    ScoredBatch,
+    TrainBatch,
+)
+from rlinf_core.errors import ConfigError
+from rlinf_core.objective import (
+    KLCoefficient,
+    penalised_rewards,
+    policy_terms,
+    token_metric,
+    trained_mask,
+    value_terms,
+)
+from rlinf_core.rl.advantages import whiten
+from rlinf_core.rl.aggregate import denominator
+from rlinf_core.rl.gae import gae
+from rlinf_core.rl.values import explained_variance
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class PPO(Algorithm):
+    """Advantages from a critic, whitened over the step; clipped policy loss and a value loss."""
+
+    config: PPOConfig
+
+    def __init__(self, config: PPOConfig) -> None:
+        super().__init__(config)
+        self.kl = KLCoefficient(config.kl_coef, config.kl_target, config.kl_horizon)
+
+    @property
+    def needs(self) -> AlgorithmNeeds:
+        """As the spec says."""
+        return needs(self.config)
+
+    def advantages(self, batch: ScoredBatch) -> Advantages:
+        """Generalised advantage estimates, and the returns that the critic learns.
+
+        Rows that a simulator's time limit cut go on with the value of what was seen last; a text that
+        reached its longest length has ended.
+        """
+        if batch.values_BT is None:
+            raise ConfigError(
+                f"ppo: algo.critic={self.config.critic}, but the batch has no values of a critic"
+            )
+        rewards_BT, metrics = penalised_rewards(batch, self.kl, self.config)
+        advantages_BT, returns_BT = gae(
+            rewards_BT,
+            batch.values_BT,
+            batch.mask_BT,
+            gamma=self.config.gamma,
+            lam=self.config.gae_lambda,
+            last_values_B=batch.final_values_B,
+        )
+        mask_BT = trained_mask(batch, self.config)
+        if self.config.whiten:
+            advantages_BT = whiten(advantages_BT, mask_BT)
+        total, count = token_metric(returns_BT, mask_BT)
+        metrics["returns"] = (float(total), float(count))
+        metrics["explained_variance"] = explained_variance(batch.values_BT, returns_BT, mask_BT)
+        return Advantages(advantages_BT.masked_fill(~mask_BT, 0.0), returns_BT, mask_BT, metrics)
+
+    def denominator(self, mask_BT: Tensor) -> float:
+        """Of `loss_aggregation`."""
+        return denominator(mask_BT, self.config.loss_aggregation)
+
+    def loss(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
+        """The clipped policy loss with its KL and entropy terms, plus that of a value head, summed."""
+        terms = policy_terms(outputs, batch, self._with_coefficient())
+        if self.config.critic == "head":
+            values = self.critic_loss(outputs, batch)
+            terms.total = terms.total + self.config.value_coef * values.total
+            terms.metrics |= values.metrics
+        return terms
+
+    def critic_loss(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
+        """The value loss alone."""
+        return value_terms(outputs, batch, self.config)
+
+    def trains_policy(self, step: int) -> bool:
+        """Not in the first `critic_warmup` steps."""
+        return step >= self.config.critic_warmup
+
+    def state_dict(self) -> dict[str, Any]:  # Any: plain numbers
+        """An adaptive KL coefficient."""
+        return self.kl.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.kl.load_state_dict(state)
+
+    def _with_coefficient(self) -> PPOConfig:
+        """The options with this step's KL coefficient."""
+        return replace(self.config, kl_coef=self.kl.value) if self.config.kl_target else self.config

@@ -1,0 +1,23 @@
+"""Options of PPO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlinf_core.objective.critic import CriticOptions
+
+
+@dataclass(frozen=True)
+class PPOConfig(CriticOptions):
+    """Defaults: one response a prompt, a value head, whitened advantages, no KL, no value clip."""
+
+    algorithm: ClassVar[str] = "ppo"
+
+    group_size: int = 1  # responses per prompt, or episodes per initial state
+    whiten: bool = True  # advantages of the whole step to mean 0 and variance 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.group_size < 1:
+            raise self.error("group_size", "must be 1 or more")
