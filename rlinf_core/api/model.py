@@ -47,13 +47,16 @@ class TextProcessor(ABC):
 class ActionSample:
     """Actions of N environments with the behaviour policy's log-probabilities.
 
-    Policies of chunks give `logprobs_NC`, so that actions which are not executed can be left out.
+    Policies of chunks give `logprobs_NC`, so that actions which are not executed can be left out. At a
+    finer level than the chunk they give `logprobs_NK` instead: K = C, or C times A, the tokens of the first
+    action first.
     """
 
     actions: Tensor  # [N, C, A] float, or [N] int64
     logprobs_N: Tensor
-    values_N: Tensor | None = None
+    values_N: Tensor | None = None  # only of a module with a value head
     logprobs_NC: Tensor | None = None  # sums to logprobs_N
+    logprobs_NK: Tensor | None = None  # sums to logprobs_N
 
 
 class Decoder(ABC):
@@ -107,7 +110,8 @@ class Model(ABC):
         """What of a decision gets a log-probability of its own (embodied models); called before `module`.
 
         With `k` of them in a decision (C actions of a chunk, or C times A tokens), rows have `T = k *
-        decisions` positions: `act` gives `logprobs_NK`, `collate` and `policy_outputs` `[B, T]`.
+        decisions` positions: `act` gives `logprobs_NK`, `policy_outputs` `[B, T]`, all k positions of a
+        decision with the value of the state that it was made in. `collate` counts `width` in positions.
         """
         from rlinf_core.errors import ModelError
 
@@ -137,6 +141,11 @@ class Model(ABC):
     def blocks(self, module: nn.Module) -> list[nn.Module]:
         """Repeated units, for sharding and gradient checkpointing."""
         return []
+
+    def value_head(self, module: nn.Module) -> nn.Module | None:
+        """The part of `module` that values alone come from: trained as a whole beside adapters, which it
+        gets none of, and in float32. It is called, not read, for values. None without `add_value_head`."""
+        return None
 
     def processor(self) -> TextProcessor:
         """The text processor. Embodied models without text have none."""
