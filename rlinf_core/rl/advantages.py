@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from rlinf_core.rl.precision import at_least_float32
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -22,7 +24,7 @@ EPSILON = 1e-6
 class GroupStatistics:
     """Per group, in order of ascending group id."""
 
-    sizes_G: Tensor  # float32
+    sizes_G: Tensor  # as floats
     means_G: Tensor
     stds_G: Tensor  # of the sample (divided by n - 1); 0 in groups of one
     equal_G: Tensor  # bool; all rewards are the same number
@@ -31,7 +33,7 @@ class GroupStatistics:
 
 def group_statistics(rewards_B: Tensor, groups_B: Tensor) -> GroupStatistics:
     """Sizes, means and standard deviations of groups given by id; rows may come in any order."""
-    rewards_B = rewards_B.float()
+    rewards_B = at_least_float32(rewards_B)
     ids_G, index_B = torch.unique(groups_B, return_inverse=True)
     zeros_G = rewards_B.new_zeros(len(ids_G))
     sizes_G = zeros_G.scatter_add(0, index_B, torch.ones_like(rewards_B))
@@ -42,6 +44,11 @@ def group_statistics(rewards_B: Tensor, groups_B: Tensor) -> GroupStatistics:
     equal_G = low_G == high_G
     stds_G = (squares_G / (sizes_G - 1).clamp(min=1)).sqrt().masked_fill(equal_G, 0.0)
     return GroupStatistics(sizes_G, means_G, stds_G, equal_G, index_B)
+
+
+def batch_statistics(rewards_B: Tensor) -> GroupStatistics:
+    """All rows as one group: with `group_advantages`, the mean of the whole batch is the baseline."""
+    return group_statistics(rewards_B, torch.zeros_like(rewards_B, dtype=torch.int64))
 
 
 def group_advantages(
@@ -59,7 +66,7 @@ def group_advantages(
     The std is always the whole group's, so that equal others cannot make it vanish.
     """
     index_B = statistics.index_B
-    centred_B = rewards_B.float() - statistics.means_G[index_B]
+    centred_B = at_least_float32(rewards_B) - statistics.means_G[index_B]
     if baseline == "leave-one-out":
         sizes_G = statistics.sizes_G
         centred_B = centred_B * (sizes_G / (sizes_G - 1).clamp(min=1))[index_B]
@@ -74,13 +81,21 @@ def whiten(values_BT: Tensor, mask_BT: Tensor, *, epsilon: float = 1e-8) -> Tens
     The variance is the sample's; values that are all equal become 0. Call it with the whole step, never
     with one rank's part.
     """
+    values_BT = at_least_float32(values_BT)
     chosen = values_BT[mask_BT].double()
     if chosen.numel() == 0 or bool((chosen == chosen[0]).all()):
-        return torch.zeros_like(values_BT, dtype=torch.float32)
+        return torch.zeros_like(values_BT)
     whitened_BT = (values_BT.double() - chosen.mean()) / (chosen.var() + epsilon).sqrt()
-    return whitened_BT.masked_fill(~mask_BT, 0.0).float()
+    return whitened_BT.masked_fill(~mask_BT, 0.0).to(values_BT.dtype)
 
 
 def spread_over_tokens(advantages_B: Tensor, mask_BT: Tensor) -> Tensor:
     """Every trained decision of a row gets the row's advantage."""
     return advantages_B[:, None] * mask_BT
+
+
+def on_last_decision(rewards_B: Tensor, mask_BT: Tensor) -> Tensor:
+    """The outcome reward on the last unmasked position of each row, wherever its padding is; 0 elsewhere."""
+    later_BT = mask_BT.flip(-1).cumsum(-1).flip(-1)
+    last_BT = mask_BT & (later_BT == 1)
+    return at_least_float32(rewards_B)[:, None].expand_as(last_BT).masked_fill(~last_BT, 0.0)

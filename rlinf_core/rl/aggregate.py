@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 from rlinf_core.errors import ConfigError
+from rlinf_core.rl.precision import at_least_float32
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +29,7 @@ Aggregation = Literal[
 
 def summed(values_BT: Tensor, mask_BT: Tensor, mode: Aggregation, norm: float = 1.0) -> Tensor:
     """The part of these rows in the numerator; positions off the mask are never read."""
-    sums_B = values_BT.masked_fill(~mask_BT, 0.0).sum(-1)
+    sums_B = at_least_float32(values_BT).masked_fill(~mask_BT, 0.0).sum(-1)
     if mode == "seq-mean-token-mean":
         return (sums_B / mask_BT.sum(-1).clamp(min=1)).sum()
     if mode == "seq-mean-token-sum-norm":

@@ -33,10 +33,11 @@ def gae(
         A_t = delta_t + gamma lam A_next
 
     *next* is the row's next position under the mask: what tools or environments wrote in between
-    takes no step, so nothing is discounted for it; nothing off the mask is read. An episode that ends at t (`terminated_BT`,
-    `truncated_BT`) takes nothing from the next position; after a time limit V_next is
-    `final_values_BT[t]`, the value of the last observation before the reset, after termination 0.
-    A row that ends while its episode runs bootstraps from `last_values_B` (0 if not given).
+    takes no step, so nothing is discounted for it, and nothing off the mask is read. An episode that
+    ends at t (`terminated_BT`, `truncated_BT`) takes nothing from the next position; after a time limit
+    V_next is `final_values_BT[t]`, the value of the last observation before the reset, after termination
+    0. Both at once is a termination. A row that ends while its episode runs bootstraps from
+    `last_values_B` (0 if not given).
     """
     values_BT, rewards_BT = at_least_float32(values_BT), at_least_float32(rewards_BT)
     terminated_BT = torch.zeros_like(mask_BT) if terminated_BT is None else terminated_BT
