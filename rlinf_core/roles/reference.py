@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
+from rlinf_core.roles.estimates import LOGPROBS
 from rlinf_core.types import Experience
 from rlinf_core.worker import Worker, WorkerContext, stage
 
@@ -29,7 +30,8 @@ class ReferenceWorker(Worker):
         with self.beside(name):
             for rows in chunks:
                 for part in actor.updater.shares(rows, range(len(rows))):
-                    computed_BT = actor.logprobs(rows, part, reference=True).numpy()
-                    for i, logprobs_T in zip(part, computed_BT, strict=True):
+                    chosen = [rows[i] for i in part or [0]]  # an empty part joins the collectives
+                    computed_BT = actor.estimate(chosen, LOGPROBS, reference=True).logprobs_BT.numpy()
+                    for i, logprobs_T in zip(part, computed_BT, strict=False):
                         rows[i].reference_logprobs = logprobs_T[: len(rows[i].mask)]
                     yield [rows[i] for i in part]

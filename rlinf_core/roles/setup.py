@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.plugins import plugins
 
 if TYPE_CHECKING:
-    from rlinf_core.api import Algorithm, Dataset, Model, Space, Split, TrainBackend
+    from rlinf_core.api import Algorithm, AlgorithmNeeds, Dataset, Model, Space, Split, TrainBackend
     from rlinf_core.config.schema import Component, RunConfig
 
 
@@ -27,11 +27,30 @@ def build(component: Component, *args: Any, **kwargs: Any) -> Any:  # Any: the c
     return spec.load()(component.config, *args, **kwargs)
 
 
+def algorithm_needs(config: RunConfig) -> AlgorithmNeeds:
+    """What the run's algorithm needs with its config."""
+    needs: AlgorithmNeeds = plugins().get(config.algo.kind, config.algo.name).needs(config.algo.config)
+    return needs
+
+
 def build_model(config: RunConfig, spaces: Spaces | None = None) -> Model:
-    """The run's model, bound to the simulator's spaces where there is one."""
-    model: Model = build(config.model)
+    """The run's policy, bound to the simulator's spaces where there is one."""
+    needs = algorithm_needs(config)
+    return _model(config.model, spaces, needs, values=needs.critic == "head")
+
+
+def build_critic(config: RunConfig, spaces: Spaces | None = None) -> Model:
+    """The model of a critic of its own: of the policy's kind where no other is named."""
+    return _model(config.critic or config.model, spaces, algorithm_needs(config), values=True)
+
+
+def _model(component: Component, spaces: Spaces | None, needs: AlgorithmNeeds, *, values: bool) -> Model:
+    model: Model = build(component)
     if spaces is not None:
         model.bind(spaces.observation, spaces.action)
+        model.set_logprob_level(needs.logprob_level)
+    if values:
+        model.add_value_head()
     return model
 
 

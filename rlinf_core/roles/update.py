@@ -6,40 +6,48 @@ Axes: B rows, T decision steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from rlinf_core.roles.batching import mini_batches, rank_micro_batches, row_tokens
+from rlinf_core.api.backend import POLICY
+from rlinf_core.roles.batching import rank_micro_batches, row_tokens
 from rlinf_core.roles.columns import Columns, Mismatch, imitation_loss
+from rlinf_core.roles.estimates import LOGPROBS, VALUES, Estimates, estimate
+from rlinf_core.roles.report import TrainReport, add
 from rlinf_core.roles.scoring import pad_rows, scored_batch
-from rlinf_core.roles.spread import Spread
 from rlinf_core.types import Experience
 
 if TYPE_CHECKING:
-    from rlinf_core.api import Advantages, Algorithm, Model, ScoredBatch, Trainer
+    from rlinf_core.api import (
+        Advantages,
+        Algorithm,
+        LossFunction,
+        Model,
+        ScoredBatch,
+        Trainer,
+        Want,
+    )
     from rlinf_core.config.schema import RunConfig
-
-MetricSums = dict[str, tuple[float, float]]
-
-
-@dataclass
-class TrainReport:
-    """What one rank says of one step: sums to be added over ranks, and facts equal on all ranks."""
-
-    sums: MetricSums = field(default_factory=dict)
-    facts: dict[str, float] = field(default_factory=dict)
-    peaks: dict[str, float] = field(default_factory=dict)  # largest over ranks is reported
 
 
 class Updater:
     """Trains on this rank's share of rows that all ranks have."""
 
     def __init__(
-        self, trainer: Trainer, algorithm: Algorithm, model: Model, config: RunConfig, rank: int, ranks: int
+        self,
+        trainer: Trainer,
+        algorithm: Algorithm,
+        model: Model,
+        config: RunConfig,
+        rank: int,
+        ranks: int,
+        *,
+        critic: bool = False,
     ) -> None:
+        self.critic = critic  # of a model that gives values and nothing else
+        self.head = algorithm.needs.critic == "head" and not critic
         self.trainer = trainer
         self.algorithm = algorithm
         self.model = model
@@ -48,6 +56,15 @@ class Updater:
         self.ranks = ranks
         self.micro_batch = 0  # rows at most; 0 = as many as the budget of tokens allows
 
+    def objective(self, step: int) -> tuple[LossFunction, frozenset[Want]] | None:
+        """What is minimised in a step, and the outputs that it takes; None = this model rests."""
+        algorithm = self.algorithm
+        if self.critic:
+            return algorithm.critic_loss, VALUES
+        if algorithm.trains_policy(step):
+            return algorithm.loss, POLICY | VALUES if self.head else POLICY
+        return (algorithm.critic_loss, VALUES) if self.head else None
+
     def imitate(self, batches: Sequence[Sequence[Experience]]) -> TrainReport:
         """One supervised step a batch: maximise the log-probability of the rows' decisions."""
         report = TrainReport()
@@ -55,18 +72,15 @@ class Updater:
             mask_BT = pad_rows([row.mask for row in rows], bool)
             zeros_BT = torch.zeros(mask_BT.shape)
             columns = Columns(mask_BT, zeros_BT, zeros_BT)
-            self.accumulate(rows, range(len(rows)), columns, imitation_loss, report)
+            self.accumulate(rows, range(len(rows)), columns, imitation_loss, LOGPROBS, report)
             self.trainer.step(float(mask_BT.sum()))
         return report
 
-    def logprobs(self, rows: Sequence[Experience], part: Sequence[int], *, reference: bool = False) -> Tensor:
-        """`[len(part), T]` log-probabilities of some rows, without gradient. An empty part takes part
-        in the collectives all the same."""
-        chosen = [rows[i] for i in part or [0]]
-        outputs = self.trainer.outputs(
-            self.model.collate(chosen), frozenset({"logprobs"}), reference=reference
-        )
-        return outputs.logprobs_BT.float().cpu()[: len(part)]
+    def estimate(
+        self, rows: Sequence[Experience], want: frozenset[Want], *, reference: bool = False
+    ) -> Estimates:
+        """Of these rows, without gradient."""
+        return estimate(self.trainer, self.model, rows, want, reference=reference)
 
     def shares(self, rows: Sequence[Experience], positions: Sequence[int]) -> list[list[int]]:
         """This rank's micro-batches of the rows at these positions; some may be empty."""
@@ -79,7 +93,8 @@ class Updater:
         rows: Sequence[Experience],
         positions: Sequence[int],
         columns: Columns,
-        loss: Any,  # a LossFunction
+        loss: LossFunction,
+        want: frozenset[Want],
         report: TrainReport,
     ) -> None:
         """Add the gradient of the summed loss of the rows at these positions."""
@@ -90,138 +105,66 @@ class Updater:
             if not part:
                 batch.mask_BT = torch.zeros_like(batch.mask_BT)
             watch = Mismatch(loss, columns.fresh)
-            for name, (total, count) in self.trainer.accumulate(batch, watch).items():
+            for name, (total, count) in self.trainer.accumulate(batch, watch, want).items():
                 add(report.sums, name, total, count)
             report.peaks["logprob_mismatch_max"] = max(
                 report.peaks.get("logprob_mismatch_max", 0.0), watch.peak
             )
 
-    def columns(
-        self, rows: Sequence[Experience], batch: ScoredBatch, advantages: Advantages, *, several: bool
-    ) -> Columns:
-        """The tensors of some rows; with `several` optimizer steps ahead, old log-probabilities too."""
+    def judge(self, rows: Sequence[Experience], *, several: bool) -> tuple[ScoredBatch, Advantages, Columns]:
+        """Advantages of some rows, and the tensors to train on; with `several` optimizer steps ahead, old
+        log-probabilities too."""
+        batch = scored_batch(rows)
+        recompute = self._recomputes(rows, several)
+        want: frozenset[Want] = LOGPROBS if recompute else frozenset()
+        if self.head and batch.values_BT is None:
+            want |= VALUES
+        before = self._before(rows, batch.mask_BT, want)
+        if "values" in want:
+            batch.values_BT, batch.final_values_B = before.values_BT, before.final_values_B
+        advantages = self.algorithm.advantages(batch)
+        if advantages.mask_BT is not None:
+            batch.mask_BT = batch.mask_BT & advantages.mask_BT
+        valued = self.head or self.critic
         columns = Columns(
             batch.mask_BT,
             advantages.advantages_BT,
             batch.logprobs_BT,
+            old_BT=before.logprobs_BT if recompute else self._rollout_logprobs(rows, batch),
             reference_BT=batch.reference_logprobs_BT,
-            returns_BT=advantages.returns_BT,
-            values_BT=batch.values_BT,
+            returns_BT=advantages.returns_BT if valued else None,
+            values_BT=batch.values_BT if valued else None,
+            fresh=not self.critic,
         )
+        return batch, advantages, columns
+
+    def _recomputes(self, rows: Sequence[Experience], several: bool) -> bool:
+        """Whether old log-probabilities are the trainer's own."""
         wanted = self.config.train.old_logprobs
-        stale = any(row.weight_version != self.trainer.version for row in rows)
-        if stale or wanted == "rollout":
-            columns.old_BT = batch.logprobs_BT
-        elif several or wanted == "recompute":
-            columns.old_BT = self._current_logprobs(rows, batch.mask_BT)
-        return columns
+        if self.critic or wanted == "rollout" or self._stale(rows):
+            return False
+        return several or wanted == "recompute"
 
-    def _current_logprobs(self, rows: Sequence[Experience], mask_BT: Tensor) -> Tensor:
-        """Log-probabilities of every row under the current weights; each rank computes its share."""
-        logprobs_BT = torch.zeros(mask_BT.shape)
+    def _rollout_logprobs(self, rows: Sequence[Experience], batch: ScoredBatch) -> Tensor | None:
+        """Old log-probabilities that are the rollout's; None where the policy is its own sampler."""
+        if self.config.train.old_logprobs == "rollout" or self._stale(rows):
+            return batch.logprobs_BT
+        return None
+
+    def _stale(self, rows: Sequence[Experience]) -> bool:
+        return any(row.weight_version != self.trainer.version for row in rows)
+
+    def _before(self, rows: Sequence[Experience], mask_BT: Tensor, want: frozenset[Want]) -> Estimates:
+        """Estimates of every row under the current weights; each rank computes its share."""
+        found = Estimates.zeros(*mask_BT.shape)
+        if not want:
+            return found
         for part in self.shares(rows, range(len(rows))):
-            computed = self.logprobs(rows, part)
-            logprobs_BT[part, : computed.shape[1]] = computed
-        if self.ranks == 1:
-            return logprobs_BT * mask_BT
-        summed = self.trainer.all_sum(logprobs_BT.flatten().tolist())
-        return torch.tensor(summed, dtype=torch.float32).view_as(logprobs_BT) * mask_BT
-
-
-class StepUpdate:
-    """The training of one step from parts of its rows, given one after the other.
-
-    With one optimizer step, each part's gradient is added as it comes, so that training overlaps with
-    what makes the rows; several optimizer steps need every row first.
-    """
-
-    def __init__(self, updater: Updater, step: int) -> None:
-        self.updater = updater
-        self.step = step
-        self.report = TrainReport()
-        train = updater.config.train
-        self._several = train.mini_batches * train.update_epochs > 1
-        self._held: list[Experience] = []
-        self._rows = 0
-        self._active = 0
-        self._denominator = 0.0
-        self._facts: dict[str, list[tuple[float, int]]] = {}
-        self._seen = Spread()
-
-    def add(self, rows: Sequence[Experience]) -> None:
-        """Take some rows; parts hold what advantages belong together, such as whole groups."""
-        if self._several:
-            self._held += rows
-        elif rows:
-            self._add(rows)
-
-    def finish(self) -> TrainReport:
-        """Make the optimizer steps; none if there was no row."""
-        if self._held:
-            self._epochs(self._held)
-        elif self._rows:
-            self._apply(self._denominator, self._active, self._rows)
-        for name, parts in self._facts.items():
-            total = sum(count for _, count in parts)
-            mean = sum(value * count for value, count in parts) / total
-            self.report.facts[name] = parts[0][0] if len(parts) == 1 else mean
-        self.report.facts |= self._seen.facts("advantage")
-        return self.report
-
-    def _add(self, rows: Sequence[Experience]) -> None:
-        batch, columns, idle_B = self._judge(rows)
-        active = self._active_of(range(len(rows)), idle_B)
-        updater = self.updater
-        updater.accumulate(rows, active, columns, updater.algorithm.loss, self.report)
-        self._denominator += updater.algorithm.denominator(batch.mask_BT)
-        self._rows += len(rows)
-        self._active += len(active)
-
-    def _epochs(self, rows: Sequence[Experience]) -> None:
-        batch, columns, idle_B = self._judge(rows)
-        updater, train = self.updater, self.updater.config.train
-        for epoch in range(train.update_epochs):
-            seed = draw_seed(updater.config.seed, self.step, epoch)
-            for part in mini_batches(len(rows), train.mini_batches, seed):
-                active = self._active_of(part, idle_B)
-                updater.accumulate(rows, active, columns, updater.algorithm.loss, self.report)
-                self._apply(updater.algorithm.denominator(batch.mask_BT[part]), len(active), len(part))
-                columns.fresh = False
-
-    def _judge(self, rows: Sequence[Experience]) -> tuple[ScoredBatch, Columns, Tensor]:
-        algorithm = self.updater.algorithm
-        batch = scored_batch(rows)
-        advantages = algorithm.advantages(batch)
-        for name, value in advantages.metrics.items():
-            if isinstance(value, tuple):
-                add(self.report.sums, name, *value)
-            else:
-                self._facts.setdefault(name, []).append((value, len(rows)))
-        if advantages.mask_BT is not None:
-            batch.mask_BT = batch.mask_BT & advantages.mask_BT
-        self._seen.add(advantages.advantages_BT[batch.mask_BT])
-        columns = self.updater.columns(rows, batch, advantages, several=self._several)
-        idle_B = algorithm.gradient_free(batch, advantages) | ~batch.mask_BT.any(-1)
-        return batch, columns, idle_B
-
-    def _active_of(self, part: Sequence[int], idle_B: Tensor) -> list[int]:
-        skip = self.updater.config.train.skip_gradient_free
-        return [i for i in part if not (skip and bool(idle_B[i]))]
-
-    def _apply(self, denominator: float, active: int, rows: int) -> None:
-        stats = self.updater.trainer.step(denominator)
-        add(self.report.sums, "grad_norm", stats.grad_norm, 1)
-        add(self.report.sums, "skipped_steps", float(stats.skipped), 1)
-        add(self.report.sums, "active_rows", active, rows)
-        self.report.facts["lr"] = stats.lr
-
-
-def add(sums: MetricSums, name: str, total: float, count: float) -> None:
-    """Add to a metric's sum and count."""
-    before = sums.get(name, (0.0, 0.0))
-    sums[name] = (before[0] + float(total), before[1] + float(count))
-
-
-def draw_seed(run_seed: int, step: int, epoch: int) -> int:
-    """The seed of one epoch's shuffle."""
-    return (run_seed * 1_000_003 + step) * 1_009 + epoch
+            computed = self.estimate([rows[i] for i in part or [0]], want)
+            if part:
+                found.put(part, computed)
+        if self.ranks > 1:
+            found.sum_over_ranks(self.trainer, want)
+        found.logprobs_BT *= mask_BT
+        found.values_BT *= mask_BT
+        return found

@@ -36,7 +36,7 @@ class SavedRun:
 
     def trainer(self, name: str) -> Path:
         """A file of the latest checkpoint's trainer."""
-        return self.output / "checkpoints" / "latest" / "trainer" / name
+        return self.output / "checkpoints" / "latest" / "actor" / name
 
     def content(self) -> dict[str, bytes]:
         """Every file but the logs of workers."""

@@ -111,7 +111,7 @@ class Job:
         graph = start_workers(replace(settings, output=""), prepare(settings).first)
         try:
             state = checkpoint.state["algorithm"]
-            graph.actor.call("load", str(checkpoint.path / "trainer"), state).wait()
+            graph.crew.load(checkpoint.path, state)
             rows = graph.flow.evaluate(Stream.of(make_source(settings).eval()))
             samples = [row for row in rows if isinstance(row, Sample)]
             return [(s.prompt.token_ids.tolist(), s.response_ids.tolist()) for s in samples]

@@ -1,13 +1,30 @@
-"""Statistics of numbers that come in parts."""
+"""What training reports, and statistics of numbers that come in parts."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+MetricSums = dict[str, tuple[float, float]]
+
+
+@dataclass
+class TrainReport:
+    """What one rank says of one step: sums to be added over ranks, and facts equal on all ranks."""
+
+    sums: MetricSums = field(default_factory=dict)
+    facts: dict[str, float] = field(default_factory=dict)
+    peaks: dict[str, float] = field(default_factory=dict)  # largest over ranks is reported
+
+
+def add(sums: MetricSums, name: str, total: float, count: float) -> None:
+    """Add to a metric's sum and count."""
+    before = sums.get(name, (0.0, 0.0))
+    sums[name] = (before[0] + float(total), before[1] + float(count))
 
 
 @dataclass

@@ -1,0 +1,119 @@
+"""The training of one step, from rows that come in parts. Axes: B rows, T decision steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from rlinf_core.roles.batching import mini_batches
+from rlinf_core.roles.report import Spread, TrainReport, add
+from rlinf_core.types import Experience
+
+if TYPE_CHECKING:
+    from rlinf_core.api import Advantages, ScoredBatch
+    from rlinf_core.roles.columns import Columns
+    from rlinf_core.roles.update import Updater
+
+
+class StepUpdate:
+    """The training of one step from parts of its rows, given one after the other.
+
+    With one optimizer step, each part's gradient is added as it comes, so that training overlaps with
+    what makes the rows; several optimizer steps need every row first.
+    """
+
+    def __init__(self, updater: Updater, step: int) -> None:
+        self.updater = updater
+        self.step = step
+        self.report = TrainReport()
+        train = updater.config.train
+        self._several = train.mini_batches * train.update_epochs > 1
+        self._objective = updater.objective(step)
+        self._held: list[Experience] = []
+        self._rows = 0
+        self._active = 0
+        self._denominator = 0.0
+        self._facts: dict[str, list[tuple[float, int]]] = {}
+        self._seen = Spread()
+
+    def add(self, rows: Sequence[Experience]) -> None:
+        """Take some rows; parts hold what advantages belong together, such as whole groups."""
+        if self._several:
+            self._held += rows
+        elif rows:
+            self._add(rows)
+
+    def finish(self) -> TrainReport:
+        """Make the optimizer steps; none if there was no row."""
+        if self._held:
+            self._epochs(self._held)
+        elif self._rows:
+            self._apply(self._denominator, self._active, self._rows)
+        for name, parts in self._facts.items():
+            total = sum(count for _, count in parts)
+            mean = sum(value * count for value, count in parts) / total
+            self.report.facts[name] = parts[0][0] if len(parts) == 1 else mean
+        self.report.facts |= self._seen.facts("advantage")
+        return self.report
+
+    def _add(self, rows: Sequence[Experience]) -> None:
+        batch, columns, idle_B = self._judge(rows)
+        active = self._active_of(range(len(rows)), idle_B)
+        updater = self.updater
+        if self._objective is None:
+            return
+        updater.accumulate(rows, active, columns, *self._objective, self.report)
+        self._denominator += updater.algorithm.denominator(batch.mask_BT)
+        self._rows += len(rows)
+        self._active += len(active)
+
+    def _epochs(self, rows: Sequence[Experience]) -> None:
+        batch, columns, idle_B = self._judge(rows)
+        updater, train = self.updater, self.updater.config.train
+        if self._objective is None:
+            return
+        for epoch in range(train.update_epochs):
+            seed = draw_seed(updater.config.seed, self.step, epoch)
+            for part in mini_batches(len(rows), train.mini_batches, seed):
+                active = self._active_of(part, idle_B)
+                updater.accumulate(rows, active, columns, *self._objective, self.report)
+                self._apply(updater.algorithm.denominator(batch.mask_BT[part]), len(active), len(part))
+                columns.fresh = False
+
+    def _judge(self, rows: Sequence[Experience]) -> tuple[ScoredBatch, Columns, Tensor]:
+        updater = self.updater
+        batch, advantages, columns = updater.judge(rows, several=self._several)
+        idle_B = ~batch.mask_BT.any(-1)
+        if not updater.critic:
+            self._note(advantages, batch, len(rows))
+            idle_B = idle_B | updater.algorithm.gradient_free(batch, advantages)
+        return batch, columns, idle_B
+
+    def _note(self, advantages: Advantages, batch: ScoredBatch, rows: int) -> None:
+        for name, value in advantages.metrics.items():
+            if isinstance(value, tuple):
+                add(self.report.sums, name, *value)
+            else:
+                self._facts.setdefault(name, []).append((value, rows))
+        self._seen.add(advantages.advantages_BT[batch.mask_BT])
+
+    def _active_of(self, part: Sequence[int], idle_B: Tensor) -> list[int]:
+        skip = self.updater.config.train.skip_gradient_free
+        return [i for i in part if not (skip and bool(idle_B[i]))]
+
+    def _apply(self, denominator: float, active: int, rows: int) -> None:
+        if not denominator:  # no decision is trained
+            return
+        stats = self.updater.trainer.step(denominator)
+        whose = "critic_" if self.updater.critic else ""
+        add(self.report.sums, f"{whose}grad_norm", stats.grad_norm, 1)
+        add(self.report.sums, f"{whose}skipped_steps", float(stats.skipped), 1)
+        add(self.report.sums, f"{whose}active_rows", active, rows)
+        self.report.facts[f"{whose}lr"] = stats.lr
+
+
+def draw_seed(run_seed: int, step: int, epoch: int) -> int:
+    """The seed of one epoch's shuffle."""
+    return (run_seed * 1_000_003 + step) * 1_009 + epoch

@@ -1,0 +1,112 @@
+"""What actor and critic have in common: a trainer of one model, its updates and its checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlinf_core.api import TrainerContext
+from rlinf_core.errors import CheckpointError
+from rlinf_core.roles.setup import Spaces, build_algorithm, build_backend, build_critic, build_model
+from rlinf_core.roles.step_update import StepUpdate, draw_seed
+from rlinf_core.roles.update import Updater
+from rlinf_core.worker import Worker, WorkerContext, on_host, stage
+
+if TYPE_CHECKING:
+    from rlinf_core.config.schema import RunConfig
+    from rlinf_core.roles.report import TrainReport
+    from rlinf_core.types import Experience
+
+
+class TrainedWorker(Worker):
+    """One rank of a trained model: the policy, or a critic of its own."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        config: RunConfig,
+        *,
+        critic: bool = False,
+        keep_reference: bool = False,
+        spaces: Spaces | None = None,
+    ) -> None:
+        super().__init__(context)
+        self.config = config
+        os.environ.update(context.rendezvous())
+        self.algorithm = build_algorithm(config)
+        torch.manual_seed(draw_seed(config.seed, context.rank, 0))  # of what a trainer draws, such as dropout
+        model = build_critic(config, spaces) if critic else build_model(config, spaces)
+        self.trainer = build_backend(config).build(
+            model,
+            config.critic_optimizer if critic else config.optimizer,
+            config.lora,
+            TrainerContext(
+                rank=context.rank,
+                world_size=context.world_size,
+                device=context.device,
+                seed=config.seed,
+                total_steps=self.optimizer_steps(),
+            ),
+            sampling=config.sampling,
+            keep_reference=keep_reference,
+        )
+        self.updater = Updater(
+            self.trainer, self.algorithm, model, config, context.rank, context.world_size, critic=critic
+        )
+
+    @stage
+    def train(
+        self, chunks: Iterator[list[Experience]], *, step: int
+    ) -> Generator[list[Experience], None, TrainReport]:
+        """Add each chunk's gradient as it comes, then update; returns a `TrainReport`.
+
+        Every rank gets every chunk. A chunk holds what advantages belong together, in order.
+        """
+        update = StepUpdate(self.updater, step)
+        for chunk in chunks:
+            update.add([row for row in chunk if row.error is None])
+        yield from ()
+        return update.finish()
+
+    @on_host
+    def limit_micro_batch(self, rows: int) -> None:
+        """At most so many rows in one forward and backward, beside the limit in tokens; 0 = any."""
+        self.updater.micro_batch = rows
+
+    def save(self, path: str) -> dict[str, Any]:  # Any: the algorithm's JSON-able state
+        """Write the trainer's state below `path`; returns the algorithm's state."""
+        try:
+            self.trainer.save(Path(path))
+        except OSError as err:
+            raise CheckpointError(f"cannot write the checkpoint {path}: {err.strerror or err}") from err
+        return self.algorithm.state_dict()
+
+    def load(self, path: str, algorithm_state: dict[str, Any]) -> None:
+        """Restore what `save` wrote."""
+        self.trainer.load(Path(path))
+        self.algorithm.load_state_dict(algorithm_state)
+
+    def memory_bytes(self) -> float:
+        """As the trainer says."""
+        return self.trainer.memory_bytes()
+
+    def onload(self) -> None:
+        """Bring the trainer onto its device."""
+        self.trainer.onload()
+
+    def offload(self) -> None:
+        """Free the device for others."""
+        self.trainer.offload()
+
+    def close(self) -> None:
+        """Leave process groups."""
+        self.trainer.close()
+
+    def optimizer_steps(self) -> int:
+        """Of the whole run."""
+        train = self.config.train
+        return train.steps * train.mini_batches * train.update_epochs
