@@ -1,0 +1,1 @@
+"""Decoupled clip and dynamic sampling policy optimisation for rlinf."""
