@@ -6,23 +6,31 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from torch import nn
 
-from rlinf_core.api import Model, Space, Want
+from rlinf_core.api import ActionSample, Model, PolicyOutputs, Want
 from rlinf_core.rl.logprobs import gather_logprobs
-from rlinf_core.testing.fakes import sample_of
-from rlinf_core.testing.subject import CheckSkipped, Subject, expect
-from rlinf_core.types import Experience, Sample, Trajectory
+from rlinf_core.testing.model_rows import (
+    SEEDS,
+    bound_model,
+    expect_close,
+    is_text,
+    mask_of,
+    rows_of,
+    states,
+    trajectory,
+    with_positions,
+)
+from rlinf_core.testing.subject import CheckFailedError, CheckSkipped, Subject, expect
+from rlinf_core.types import Experience, Sample
 
 LOGPROBS: frozenset[Want] = frozenset({"logprobs"})
-STATE_SIZE, ACTION_SIZE, CHUNK = 3, 2, 1
-SEEDS = [1, 2, 3]
 
 
 def check_models_seed(subject: Subject) -> None:
     """`module(seed)` gives the same weights for one seed, and leaves torch's generator alone."""
-    model = _model(subject)
+    model = bound_model(subject)
     before = torch.random.get_rng_state()
     first, second = model.module(3).state_dict(), model.module(3).state_dict()
     expect(torch.equal(before, torch.random.get_rng_state()), "module() moves the global generator; fork it")
@@ -32,10 +40,10 @@ def check_models_seed(subject: Subject) -> None:
 
 def check_models_outputs(subject: Subject) -> None:
     """Outputs are finite float32 [B, T] with gradient; entropies are not negative."""
-    model, rows = _model(subject), _rows(subject)
+    model, rows = bound_model(subject), rows_of(subject)
     module = model.module(0)
     outputs = model.policy_outputs(module, model.collate(rows), frozenset({"logprobs", "entropy"}))
-    mask_BT = _mask(rows)
+    mask_BT = mask_of(rows)
     shape = tuple(outputs.logprobs_BT.shape)
     expect(
         shape == tuple(mask_BT.shape), f"logprobs_BT has shape {shape}; the rows are {tuple(mask_BT.shape)}"
@@ -44,54 +52,126 @@ def check_models_outputs(subject: Subject) -> None:
     expect(torch.isfinite(outputs.logprobs_BT[mask_BT]).all(), "a log-probability is not finite")
     expect(outputs.logprobs_BT.requires_grad, "logprobs_BT has no gradient")
     expect(outputs.entropy_BT is not None, "entropy was wanted and is None")
-    if _is_text(subject) and outputs.entropy_BT is not None:
+    if is_text(subject) and outputs.entropy_BT is not None:
         expect((outputs.entropy_BT[mask_BT] > -1e-5).all(), "an entropy over tokens is negative")
 
 
 def check_models_values(subject: Subject) -> None:
-    """A model that says it has a value head gives values, the same in acting and in training."""
+    """A model that says it has a value head gives values: alone or beside log-probabilities, the same at
+    every call and in acting, and without them its policy is as it was."""
     if not subject.spec.provides.value_head:  # type: ignore[attr-defined]
         raise CheckSkipped("the model has no value head")
-    model, rows = _model(subject), _rows(subject)
-    outputs = model.policy_outputs(model.module(0), model.collate(rows), frozenset({"logprobs", "values"}))
-    expect(outputs.values_BT is not None, "the spec says value_head=True, but values_BT is None")
-    if outputs.values_BT is not None:
-        expect(outputs.values_BT.shape == outputs.logprobs_BT.shape, "values_BT is not [B, T]")
-        if not _is_text(subject):
-            _check_acting_values(model, outputs.values_BT)
+    model, rows = bound_model(subject), rows_of(subject)
+    plain_BT = model.policy_outputs(model.module(0), model.collate(rows), LOGPROBS).logprobs_BT
+    model.add_value_head()
+    module, mask_BT = _valued(model), mask_of(rows)
+    asked: tuple[set[Want], ...] = ({"values"}, {"values"}, {"logprobs", "values"})
+    found = [model.policy_outputs(module, model.collate(rows), frozenset(want)) for want in asked]
+    values = [outputs.values_BT for outputs in found if outputs.values_BT is not None]
+    expect(len(values) == 3, "values were wanted after add_value_head(), but values_BT is None")
+    expect(values[0].shape == mask_BT.shape, "values_BT is not [B, T]")
+    expect(values[0].dtype == torch.float32, "values_BT is not float32")
+    expect(torch.isfinite(values[0][mask_BT]).all(), "a value is not finite")
+    expect(torch.equal(values[0], values[1]), "values differ between two calls")
+    expect(values[0].requires_grad, "values_BT has no gradient")
+    expect(not found[0].logprobs_BT.any(), "logprobs_BT is not 0 where only values are wanted")
+    expect_close(values[2][mask_BT], values[0][mask_BT], "values alone and beside log-probabilities differ")
+    expect_close(found[2].logprobs_BT, plain_BT, "a value head changes log-probabilities")
+    if not is_text(subject):
+        _check_acting_values(model, module, values[0])
+
+
+def _valued(model: Model) -> nn.Module:
+    """A module whose head does not say 0 of everything, as one may before it is trained."""
+    module = model.module(0)
+    head = model.value_head(module)
+    if head is None:
+        raise CheckFailedError("value_head(module) is None after add_value_head()")
+    random = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=random))
+    return module
 
 
 @torch.no_grad()
-def _check_acting_values(model: Model, values_BT: torch.Tensor) -> None:
+def _check_acting_values(model: Model, module: nn.Module, values_BT: torch.Tensor) -> None:
     """The first of the rows goes through all states."""
-    sample = model.act(model.module(0), {"state": _states()}, SEEDS)
+    sample = model.act(module, {"state": states()}, SEEDS)
     if sample.values_N is None:
-        expect(False, "the spec says value_head=True, but act() gives no values_N")
+        expect(False, "the module has a value head, but act() gives no values_N")
     else:
-        _expect_close(values_BT[0], sample.values_N, "values of act() and policy_outputs differ")
+        expect_close(values_BT[0], sample.values_N, "values of act() and policy_outputs differ")
+
+
+def check_models_levels(subject: Subject) -> None:
+    """At a finer level, the log-probabilities and entropies of a decision add up to the chunk's."""
+    levels = sorted(subject.spec.provides.logprob_levels - {"chunk"})  # type: ignore[attr-defined]
+    if is_text(subject) or not levels:
+        raise CheckSkipped("the model has log-probabilities of whole chunks only")
+    want: frozenset[Want] = frozenset({"logprobs", "entropy"})
+    whole, rows = bound_model(subject), rows_of(subject)
+    module = whole.module(0)
+    chunks = whole.policy_outputs(module, whole.collate(rows), want)
+    drawn = whole.act(module, {"state": states()}, SEEDS)
+    for level in levels:
+        model = bound_model(subject)
+        model.set_logprob_level(level)
+        _check_level(model, rows, chunks, drawn, f"at level {level}")
+
+
+@torch.no_grad()
+def _check_level(
+    model: Model, rows: list[Experience], chunks: PolicyOutputs, drawn: ActionSample, where: str
+) -> None:
+    module = model.module(0)
+    sample = model.act(module, {"state": states()}, SEEDS)
+    expect(torch.equal(sample.actions, drawn.actions), f"{where}, act() draws other actions")
+    if sample.logprobs_NK is None:
+        expect(False, f"{where}, act() gives no logprobs_NK")
+        return
+    expect_close(
+        sample.logprobs_NK.sum(1), drawn.logprobs_N, f"{where}, logprobs_NK do not sum to the chunk's"
+    )
+    each = sample.logprobs_NK.shape[1]
+    finer = [with_positions(row, each) for row in rows]
+    outputs = model.policy_outputs(module, model.collate(finer), frozenset({"logprobs", "entropy"}))
+    shape = tuple(mask_of(finer).shape)
+    expect(
+        tuple(outputs.logprobs_BT.shape) == shape,
+        f"{where}, logprobs_BT has shape {tuple(outputs.logprobs_BT.shape)}; {each} a decision make {shape}",
+    )
+    expect_close(
+        outputs.logprobs_BT[0].unflatten(0, (-1, each)),
+        sample.logprobs_NK,
+        f"{where}, act() and policy_outputs differ",
+    )
+    for name in ("logprobs_BT", "entropy_BT"):
+        finer_BT, chunk_BT = getattr(outputs, name), getattr(chunks, name)
+        summed_BT = finer_BT.view(*chunk_BT.shape, each).sum(-1)
+        message = f"{where}, {name} of a decision does not add up to the chunk's"
+        expect_close(summed_BT[mask_of(rows)], chunk_BT[mask_of(rows)], message)
 
 
 @torch.no_grad()
 def check_models_padding(subject: Subject) -> None:
     """What stands beside a row, and how wide it is padded, change nothing."""
-    model, rows = _model(subject), _rows(subject)
-    module, mask_BT = model.module(0), _mask(rows)
+    model, rows = bound_model(subject), rows_of(subject)
+    module, mask_BT = model.module(0), mask_of(rows)
     plain_BT = model.policy_outputs(module, model.collate(rows), LOGPROBS).logprobs_BT
     wide = model.policy_outputs(module, model.collate(rows, mask_BT.shape[1] + 3), LOGPROBS).logprobs_BT
     expect(wide.shape[1] == mask_BT.shape[1] + 3, "collate(rows, width) does not pad to `width`")
-    _expect_close(
-        wide[:, :-3][mask_BT], plain_BT[mask_BT], "three more padded steps change log-probabilities"
-    )
+    expect_close(wide[:, :-3][mask_BT], plain_BT[mask_BT], "three more padded steps change log-probabilities")
     for i, row in enumerate(rows):
         alone_T = model.policy_outputs(module, model.collate([row]), LOGPROBS).logprobs_BT[0]
-        _expect_close(alone_T, plain_BT[i, : len(row.mask)], f"row {i} alone and in a batch differ")
+        expect_close(alone_T, plain_BT[i, : len(row.mask)], f"row {i} alone and in a batch differ")
 
 
 @torch.no_grad()
 def check_models_decoder(subject: Subject) -> None:
     """The decoder's log-probabilities of a response are those of `policy_outputs`, also after a refresh."""
     _text_only(subject)
-    model, rows = _model(subject), _rows(subject)
+    model, rows = bound_model(subject), rows_of(subject)
     module = model.module(0).eval()
     decoder = model.decoder(module, len(rows), model.processor().context_length)
     for round_ in ("at first", "in slots used before", "after new weights and refresh()"):
@@ -100,7 +180,7 @@ def check_models_decoder(subject: Subject) -> None:
             decoder.refresh()
         outputs = model.policy_outputs(module, model.collate(rows), LOGPROBS).logprobs_BT
         for i, expected in enumerate(_decoded(decoder, rows)):
-            _expect_close(
+            expect_close(
                 expected, outputs[i, : len(expected)], f"decoder and policy_outputs differ {round_}, row {i}"
             )
 
@@ -108,7 +188,7 @@ def check_models_decoder(subject: Subject) -> None:
 def check_models_text(subject: Subject) -> None:
     """The text processor closes responses by an end id, and decodes without special tokens."""
     _text_only(subject)
-    processor = _model(subject).processor()
+    processor = bound_model(subject).processor()
     expect(processor.eos_ids, "eos_ids is empty; responses would never end")
     expect(processor.context_length > 0, "context_length must be a positive number")
     ids = processor.encode_response("1 2")
@@ -121,11 +201,11 @@ def check_models_text(subject: Subject) -> None:
 @torch.no_grad()
 def check_models_act(subject: Subject) -> None:
     """Actions depend on their row's seed alone, with the log-probabilities of `policy_outputs`."""
-    if _is_text(subject):
+    if is_text(subject):
         raise CheckSkipped("a text model does not act")
-    model = _model(subject)
+    model = bound_model(subject)
     module = model.module(0)
-    state_NS = _states()
+    state_NS = states()
     first = model.act(module, {"state": state_NS}, SEEDS)
     again = model.act(module, {"state": state_NS[1:2]}, SEEDS[1:2])
     expect(torch.equal(first.actions[1:2], again.actions), "an action depends on the environments beside it")
@@ -133,63 +213,23 @@ def check_models_act(subject: Subject) -> None:
         model.act(module, {"state": state_NS}, seeds, greedy=True).actions for seeds in (SEEDS, [7, 8, 9])
     ]
     expect(torch.equal(*greedy), "greedy actions depend on the seed")
-    rows = [_trajectory(state_NS[n : n + 1], first.actions[n : n + 1], n) for n in range(len(SEEDS))]
+    rows = [trajectory(state_NS[n : n + 1], first.actions[n : n + 1], n) for n in range(len(SEEDS))]
     outputs = model.policy_outputs(module, model.collate(rows), LOGPROBS)
-    _expect_close(outputs.logprobs_BT[:, 0], first.logprobs_N, "act() and policy_outputs differ")
+    expect_close(outputs.logprobs_BT[:, 0], first.logprobs_N, "act() and policy_outputs differ")
 
 
 def check_models_export(subject: Subject) -> None:
     """`export` writes files."""
-    model = _model(subject)
+    model = bound_model(subject)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "export"
         model.export(iter(model.module(0).state_dict().items()), path)
         expect(any(item.is_file() for item in path.rglob("*")), "export() wrote no file")
 
 
-def _model(subject: Subject) -> Model:
-    model: Model = subject.build()
-    if not _is_text(subject):
-        model.bind({"state": Space(shape=(STATE_SIZE,))}, _action_space(subject))
-    return model
-
-
-def _action_space(subject: Subject) -> Space:
-    continuous = subject.spec.provides.continuous_actions  # type: ignore[attr-defined]
-    return Space(shape=(ACTION_SIZE,)) if continuous else Space(n=4)
-
-
-def _is_text(subject: Subject) -> bool:
-    return bool(subject.spec.provides.modality == "text")  # type: ignore[attr-defined]
-
-
 def _text_only(subject: Subject) -> None:
-    if not _is_text(subject):
+    if not is_text(subject):
         raise CheckSkipped("an embodied model has no decoder and no text")
-
-
-@torch.no_grad()
-def _rows(subject: Subject) -> list[Experience]:
-    """Rows of different lengths: random tokens that no end id is among, or actions the model drew."""
-    model = _model(subject)
-    if _is_text(subject):
-        return _text_rows(model)
-    module = model.module(0)
-    rows: list[Experience] = []
-    for n, length in enumerate((3, 1, 2)):
-        states = _states()[:length]
-        rows.append(_trajectory(states, model.act(module, {"state": states}, SEEDS[:length]).actions, n))
-    return rows
-
-
-def _text_rows(model: Model) -> list[Experience]:
-    decoder = model.decoder(model.module(0), 1, model.processor().context_length)
-    vocabulary = decoder.prefill([0], [np.array([1])]).shape[-1]
-    special = {model.processor().pad_id, *model.processor().eos_ids}
-    plain = np.array([token for token in range(vocabulary) if token not in special])
-    random = np.random.default_rng(0)
-    sizes = ((3, 5), (6, 2), (1, 4))
-    return [sample_of(random.choice(plain, p), random.choice(plain, t), i) for i, (p, t) in enumerate(sizes)]
 
 
 def _decoded(decoder: Any, rows: list[Experience]) -> list[torch.Tensor]:  # Any: a Decoder
@@ -210,31 +250,3 @@ def _decoded(decoder: Any, rows: list[Experience]) -> list[torch.Tensor]:  # Any
         if slots:
             logits_RV = decoder.step(slots, tokens_R[going])
     return [torch.stack(values) for values in found]
-
-
-def _states() -> torch.Tensor:
-    return torch.randn(3, STATE_SIZE, generator=torch.Generator().manual_seed(0))
-
-
-def _trajectory(states: torch.Tensor, actions: torch.Tensor, index: int) -> Trajectory:
-    length = len(states)
-    return Trajectory(
-        group=index,
-        replica=0,
-        seed=index,
-        mask=np.ones(length, dtype=bool),
-        logprobs=np.zeros(length, dtype=np.float32),
-        weight_version=0,
-        observations={"state": states.numpy()},
-        actions=actions.numpy(),
-    )
-
-
-def _mask(rows: list[Experience]) -> torch.Tensor:
-    lengths_B = torch.tensor([len(row.mask) for row in rows])
-    return torch.arange(int(lengths_B.max()))[None] < lengths_B[:, None]
-
-
-def _expect_close(one: torch.Tensor, other: torch.Tensor, message: str) -> None:
-    gap = float((one - other).abs().max())
-    expect(gap < 1e-4, f"{message} (by {gap:.2e}, allowed 1e-4)")

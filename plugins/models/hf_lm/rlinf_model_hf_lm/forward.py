@@ -25,7 +25,7 @@ def response_hidden(
     `packed` lets Llama-like modules compute shared prompts once and no padding, where their blocks
     may be taken apart; else, and for all other modules, their own forward runs on padded rows.
     """
-    model = causal_lm(module).model
+    model = causal_lm(module).base_model
     if packed and blocks_may_be_read(module):
         places = layout(inputs, mask_BT)
         if places is not None:

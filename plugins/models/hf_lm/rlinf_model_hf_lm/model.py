@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rlinf_core.api import Decoder, Model, PolicyOutputs, TextProcessor, Want
 from rlinf_core.errors import ModelError
 from rlinf_core.types import Experience, Sampling
-from rlinf_model_hf_lm import outputs, sources
+from rlinf_model_hf_lm import outputs, sources, value
 from rlinf_model_hf_lm.architecture import causal_lm
 from rlinf_model_hf_lm.characters import CharProcessor
 from rlinf_model_hf_lm.config import PRESETS, HFLMConfig
@@ -34,18 +34,22 @@ class HFLM(Model):
                 f"model hf_lm needs model.path (a directory, hub id or GGUF file) or model.preset, one of "
                 f"{', '.join(PRESETS)}"
             )
+        self._with_values = False
+
+    def add_value_head(self) -> None:
+        """Modules get a `value_head` from now on, which says 0 before it is trained."""
+        self._with_values = True
+
+    def value_head(self, module: nn.Module) -> nn.Module | None:
+        """The linear layer that `add_value_head` asked for."""
+        return value.value_head(module)
 
     def module(self, seed: int = 0) -> nn.Module:
         """The weights of `path`, or the preset's architecture initialised from `seed` alone."""
-        if self.config.path:
-            return sources.load_module(self._source, self.config)
-        from transformers import AutoModelForCausalLM
-
-        options = {"attn_implementation": self.config.attn_implementation or "sdpa"}
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            module: nn.Module = AutoModelForCausalLM.from_config(preset_config(self.config.preset), **options)
-        return module.to(getattr(torch, self.config.dtype))
+        module = self._trunk(seed)
+        if self._with_values:
+            value.attach(module)
+        return module
 
     def processor(self) -> TextProcessor:
         """The text processor; made once."""
@@ -62,7 +66,7 @@ class HFLM(Model):
         want: frozenset[Want],
         sampling: Sampling | None = None,
     ) -> PolicyOutputs:
-        """Log-probabilities and entropies of the response tokens, aligned to the response."""
+        """Log-probabilities, entropies and values of the response tokens, aligned to the response."""
         eos_ids, packed = self._processor.eos_ids, self.config.packed_forward
         return outputs.policy_outputs(module, inputs, want, sampling or Sampling(), eos_ids, packed)
 
@@ -83,9 +87,10 @@ class HFLM(Model):
         return FusedDecoder(module, own if decode_dtype == "auto" else getattr(torch, decode_dtype))
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
-        """Write a directory that `AutoModelForCausalLM` and `AutoTokenizer` load. Raises `OSError`."""
-        module: Any = self.module()  # Any: transformers modules are not typed
-        tensors = {name: tensor.detach().cpu() for name, tensor in state}
+        """Write a directory that `AutoModelForCausalLM` and `AutoTokenizer` load, without the value head.
+        Raises `OSError`."""
+        module: Any = self._trunk(0)  # Any: transformers modules are not typed
+        tensors = {name: tensor.detach().cpu() for name, tensor in state if not value.is_head(name)}
         missing, unexpected = module.load_state_dict(tensors, strict=False)
         known = set(getattr(module, "_tied_weights_keys", None) or ())
         if unexpected or set(missing) - known:
@@ -96,6 +101,17 @@ class HFLM(Model):
         path.mkdir(parents=True, exist_ok=True)
         sources.save_module(module, path)
         self._processor.save(path)
+
+    def _trunk(self, seed: int) -> nn.Module:
+        if self.config.path:
+            return sources.load_module(self._source, self.config)
+        from transformers import AutoModelForCausalLM
+
+        options = {"attn_implementation": self.config.attn_implementation or "sdpa"}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module: nn.Module = AutoModelForCausalLM.from_config(preset_config(self.config.preset), **options)
+        return module.to(getattr(torch, self.config.dtype))
 
     @cached_property
     def _source(self) -> sources.Source:

@@ -5,7 +5,8 @@ Axes: B rows, S prompt and response positions, T response positions, N response 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from rlinf_core.api import PolicyOutputs
 from rlinf_core.errors import ModelError
 from rlinf_core.rl.logprobs import apply_sampling_transform, entropy, gather_logprobs
 from rlinf_core.types import Experience, Sample, Sampling
-from rlinf_model_hf_lm.architecture import plain_head
+from rlinf_model_hf_lm.architecture import causal_lm, plain_head
 from rlinf_model_hf_lm.forward import response_hidden
 from rlinf_model_hf_lm.head import fused_logprobs
+from rlinf_model_hf_lm.value import values
 
 Want = Collection[str]
 
@@ -56,26 +58,28 @@ def policy_outputs(
     eos_ids: Collection[int],
     packed: bool = True,
 ) -> PolicyOutputs:
-    """`[B, T]` log-probabilities (and entropies) under the sampling transform; 0 past a row's end."""
-    if "values" in want:
-        raise ModelError("hf_lm has no value head; choose an algorithm without a critic")
+    """`[B, T]` log-probabilities (and entropies) under the sampling transform, and values of the states
+    before the tokens; 0 past a row's end. Values alone need no logits."""
     mask_BT, source_BT = _positions(inputs)
-    ids_N = inputs["input_ids"].gather(1, (source_BT + 1).clamp_max(inputs["input_ids"].shape[1] - 1))[
-        mask_BT
-    ]
     weight_VH = plain_head(module)
-    if weight_VH is not None and sampling.min_new_tokens == 0:
-        hidden_NH = response_hidden(module, inputs, mask_BT, source_BT, packed=packed)
-        logprobs_N, entropy_N = fused_logprobs(hidden_NH, weight_VH, ids_N, sampling, "entropy" in want)
-    else:
-        logits_NV = _logits(module, inputs, mask_BT, source_BT)
+    judged = "logprobs" in want or "entropy" in want
+    logprobs_N, entropy_N = torch.zeros(int(mask_BT.sum()), device=mask_BT.device), None
+    if judged and (weight_VH is None or sampling.min_new_tokens):
+        logits_NV, hidden_NH = _logits(module, inputs, mask_BT, source_BT, "values" in want)
         _forbid_end(logits_NV, mask_BT, sampling, eos_ids)
+        ids_N = _tokens(inputs, mask_BT, source_BT)
         logits_NV = apply_sampling_transform(logits_NV, sampling, ids_N)
         logprobs_N = gather_logprobs(logits_NV, ids_N)
         entropy_N = entropy(logits_NV) if "entropy" in want else None
+    else:
+        hidden_NH = response_hidden(module, inputs, mask_BT, source_BT, packed=packed)
+        if judged and weight_VH is not None:
+            ids_N = _tokens(inputs, mask_BT, source_BT)
+            logprobs_N, entropy_N = fused_logprobs(hidden_NH, weight_VH, ids_N, sampling, "entropy" in want)
     return PolicyOutputs(
         logprobs_BT=_spread(logprobs_N, mask_BT),
         entropy_BT=None if entropy_N is None else _spread(entropy_N, mask_BT),
+        values_BT=_spread(values(module, hidden_NH), mask_BT) if "values" in want else None,
     )
 
 
@@ -86,15 +90,39 @@ def _positions(inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     return mask_BT, steps_T + inputs["prompt_lengths"][:, None] - 1
 
 
-def _logits(module: nn.Module, inputs: Mapping[str, Tensor], mask_BT: Tensor, source_BT: Tensor) -> Tensor:
-    """Logits of the response positions by the module's own forward, whatever it does to them."""
+def _tokens(inputs: Mapping[str, Tensor], mask_BT: Tensor, source_BT: Tensor) -> Tensor:
+    """The response tokens `[N]`."""
+    ids_BS = inputs["input_ids"]
+    return ids_BS.gather(1, (source_BT + 1).clamp_max(ids_BS.shape[1] - 1))[mask_BT]
+
+
+def _logits(
+    module: nn.Module, inputs: Mapping[str, Tensor], mask_BT: Tensor, source_BT: Tensor, want_hidden: bool
+) -> tuple[Tensor, Tensor]:
+    """Logits of the response positions by the module's own forward, whatever it does to them, and the
+    hidden states that they come from (none where these are not wanted)."""
     ids_BS = inputs["input_ids"][:, :-1]
     first = int(inputs["prompt_lengths"].min()) - 1
     kept = ids_BS.shape[1] - first
-    output: Any = module(input_ids=ids_BS, use_cache=False, logits_to_keep=kept)
-    logits_BKV: Tensor = output.logits
     row_BT = torch.arange(len(ids_BS), device=ids_BS.device)[:, None].expand_as(source_BT)
-    return logits_BKV[row_BT[mask_BT], source_BT[mask_BT] - first - (kept - logits_BKV.shape[1])].float()
+    row_N, source_N = row_BT[mask_BT], source_BT[mask_BT]
+    with _watched(module, want_hidden) as seen:
+        output: Any = module(input_ids=ids_BS, use_cache=False, logits_to_keep=kept)
+    logits_BKV: Tensor = output.logits
+    logits_NV = logits_BKV[row_N, source_N - first - (kept - logits_BKV.shape[1])].float()
+    return logits_NV, seen[0][row_N, source_N] if seen else logits_NV.new_empty(0)
+
+
+@contextmanager
+def _watched(module: nn.Module, wanted: bool) -> Iterator[list[Tensor]]:
+    """The last hidden states `[B, S, H]` of a forward of the module."""
+    seen: list[Tensor] = []
+    if not wanted:
+        yield seen
+        return
+    trunk = causal_lm(module).base_model
+    with trunk.register_forward_hook(lambda _part, _args, output: seen.append(output.last_hidden_state)):
+        yield seen
 
 
 def _forbid_end(logits_NV: Tensor, mask_BT: Tensor, sampling: Sampling, eos_ids: Collection[int]) -> None:

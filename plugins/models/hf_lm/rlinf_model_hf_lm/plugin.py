@@ -16,6 +16,6 @@ def rlinf_register_models() -> list[ModelSpec]:
             summary="Causal language models of transformers (directory, hub id, GGUF) and tiny presets",
             target="rlinf_model_hf_lm.model:HFLM",
             config=HFLMConfig,
-            provides=ModelCapabilities(modality="text", lora=True),
+            provides=ModelCapabilities(modality="text", value_head=True, lora=True),
         )
     ]

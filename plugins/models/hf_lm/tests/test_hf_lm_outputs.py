@@ -177,7 +177,7 @@ def test_the_end_token_is_trained_even_if_it_pads() -> None:
 
 def test_values_and_foreign_rows_are_refused() -> None:
     model = HFLM(HFLMConfig(preset="char-llama"))
-    with pytest.raises(ModelError, match="no value head"):
+    with pytest.raises(ModelError, match=r"no value head: call add_value_head\(\) before module\(\)"):
         model.policy_outputs(model.module(), model.collate(rows()), frozenset({"values"}))
     with pytest.raises(ModelError, match="given 0 rows"):
         model.collate([])

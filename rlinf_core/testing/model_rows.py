@@ -1,0 +1,98 @@
+"""What the conformance checks of models run on: models that know their spaces, and rows for them.
+
+Axes: B rows, T decision steps, N environments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from rlinf_core.api import Model, Space
+from rlinf_core.testing.fakes import sample_of
+from rlinf_core.testing.subject import Subject, expect
+from rlinf_core.types import Experience, Trajectory
+
+STATE_SIZE, ACTION_SIZE = 3, 2
+SEEDS = [1, 2, 3]
+
+
+def bound_model(subject: Subject) -> Model:
+    """A new model; an embodied one acts on a state."""
+    model: Model = subject.build()
+    if not is_text(subject):
+        model.bind({"state": Space(shape=(STATE_SIZE,))}, _action_space(subject))
+    return model
+
+
+def _action_space(subject: Subject) -> Space:
+    continuous = subject.spec.provides.continuous_actions  # type: ignore[attr-defined]
+    return Space(shape=(ACTION_SIZE,)) if continuous else Space(n=4)
+
+
+def is_text(subject: Subject) -> bool:
+    """Whether the model writes text."""
+    return bool(subject.spec.provides.modality == "text")  # type: ignore[attr-defined]
+
+
+@torch.no_grad()
+def rows_of(subject: Subject) -> list[Experience]:
+    """Rows of different lengths: random tokens that no end id is among, or actions the model drew."""
+    model = bound_model(subject)
+    if is_text(subject):
+        return _text_rows(model)
+    module = model.module(0)
+    rows: list[Experience] = []
+    for n, length in enumerate((3, 1, 2)):
+        seen = states()[:length]
+        rows.append(trajectory(seen, model.act(module, {"state": seen}, SEEDS[:length]).actions, n))
+    return rows
+
+
+def _text_rows(model: Model) -> list[Experience]:
+    decoder = model.decoder(model.module(0), 1, model.processor().context_length)
+    vocabulary = decoder.prefill([0], [np.array([1])]).shape[-1]
+    special = {model.processor().pad_id, *model.processor().eos_ids}
+    plain = np.array([token for token in range(vocabulary) if token not in special])
+    random = np.random.default_rng(0)
+    sizes = ((3, 5), (6, 2), (1, 4))
+    return [sample_of(random.choice(plain, p), random.choice(plain, t), i) for i, (p, t) in enumerate(sizes)]
+
+
+def states() -> torch.Tensor:
+    """`[3, STATE_SIZE]`."""
+    return torch.randn(3, STATE_SIZE, generator=torch.Generator().manual_seed(0))
+
+
+def trajectory(seen: torch.Tensor, actions: torch.Tensor, index: int) -> Trajectory:
+    """An episode of these states and actions, all of them executed."""
+    length = len(seen)
+    return Trajectory(
+        group=index,
+        replica=0,
+        seed=index,
+        mask=np.ones(length, dtype=bool),
+        logprobs=np.zeros(length, dtype=np.float32),
+        weight_version=0,
+        observations={"state": seen.numpy()},
+        actions=actions.numpy(),
+    )
+
+
+def with_positions(row: Experience, each: int) -> Experience:
+    """A row whose every decision has `each` positions."""
+    return replace(row, mask=row.mask.repeat(each), logprobs=row.logprobs.repeat(each))
+
+
+def mask_of(rows: list[Experience]) -> torch.Tensor:
+    """`[B, T]`, True where a row has a decision."""
+    lengths_B = torch.tensor([len(row.mask) for row in rows])
+    return torch.arange(int(lengths_B.max()))[None] < lengths_B[:, None]
+
+
+def expect_close(one: torch.Tensor, other: torch.Tensor, message: str) -> None:
+    """Fail with the message and the largest difference, unless it is small."""
+    gap = float((one - other).detach().abs().max())
+    expect(gap < 1e-4, f"{message} (by {gap:.2e}, allowed 1e-4)")
