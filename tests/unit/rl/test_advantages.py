@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlinf_core.rl.advantages import group_advantages, group_statistics, spread_over_tokens, whiten
+from rlinf_core.rl.advantages import (
+    batch_statistics,
+    group_advantages,
+    group_statistics,
+    on_last_decision,
+    spread_over_tokens,
+    whiten,
+)
 
 REWARDS = torch.tensor([1.0, 0.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0])
 GROUPS = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
@@ -87,3 +94,24 @@ def test_a_group_of_one_has_zero_advantage() -> None:
 
 def test_masked_positions_get_no_advantage() -> None:
     assert torch.equal(spread_over_tokens(REWARDS, MASK).ne(0), MASK & REWARDS.ne(0)[:, None])
+
+
+def test_the_baseline_of_the_whole_batch_is_its_mean_whatever_the_groups() -> None:
+    # the mean of all is 6.5 / 8
+    centred = group_advantages(REWARDS, batch_statistics(REWARDS), scale_by_std=False)
+    torch.testing.assert_close(centred, REWARDS - 0.8125)
+    # six deviations of .1875, one of -.8125, one of -.3125: squares sum to .96875, over 7: .1383929
+    scaled = group_advantages(REWARDS, batch_statistics(REWARDS))
+    torch.testing.assert_close(scaled, (REWARDS - 0.8125) / (0.1383929**0.5 + 1e-6), rtol=1e-5, atol=0)
+
+
+def test_an_outcome_lands_on_the_last_decision_whatever_the_padding_and_gaps() -> None:
+    mask = torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]], dtype=torch.bool)
+    placed = on_last_decision(torch.tensor([2.0, 3.0, -1.0, torch.nan]), mask)
+    assert placed.tolist() == [[0, 2, 0, 0], [0, 0, 0, 3], [0, 0, 0, -1], [0, 0, 0, 0]]
+
+
+def test_float64_rewards_keep_their_precision() -> None:
+    rewards = REWARDS.double()
+    assert advantages(rewards).dtype == torch.float64
+    assert whiten(spread_over_tokens(rewards, MASK), MASK).dtype == torch.float64

@@ -48,15 +48,46 @@ def test_k1_and_k3_are_unbiased_values_of_the_reverse_kl() -> None:
         assert mean == pytest.approx(exact, rel=1e-5)
 
 
+SAMPLER = torch.tensor([1.0, 0.2, -0.7, 0.5, 0.0], dtype=torch.float64).log_softmax(-1)
+
+
+def sampled_gradient(estimator: str, weighted: bool) -> Tensor:
+    """The mean gradient over actions that another policy draws, with or without importance weights."""
+    logits = LOGITS.clone().requires_grad_()
+    logprobs = logits.log_softmax(-1)
+    log_ratio = logprobs - SAMPLER
+    each = kl_loss(logprobs, REFERENCE, estimator, log_ratio)
+    weights = log_ratio.detach().exp() if weighted else torch.ones(5)
+    (SAMPLER.exp() * weights * each).sum().backward()
+    assert logits.grad is not None
+    return logits.grad
+
+
+def test_off_policy_the_ratio_inside_k3_and_weights_outside_k2_keep_the_gradient_exact() -> None:
+    for estimator, weighted in (("k3-ratio", False), ("k2", True)):
+        torch.testing.assert_close(
+            sampled_gradient(estimator, weighted), exact_gradient(), rtol=1e-9, atol=1e-12
+        )
+    for estimator in ("k2", "k3"):
+        assert (sampled_gradient(estimator, False) - exact_gradient()).abs().max() > 0.05
+
+
+def test_off_policy_the_value_of_k3_with_ratio_is_still_the_reverse_kl() -> None:
+    logprobs = LOGITS.log_softmax(-1)
+    exact = (logprobs.exp() * (logprobs - REFERENCE)).sum()
+    each = kl_loss(logprobs, REFERENCE, "k3-ratio", logprobs - SAMPLER)
+    torch.testing.assert_close((SAMPLER.exp() * each).sum(), exact)
+
+
 @pytest.mark.parametrize("estimator", ["k2", "k3-ratio"])
 def test_k2_and_ratio_corrected_k3_follow_the_exact_gradient(estimator: str) -> None:
-    torch.testing.assert_close(expected_gradient(estimator), exact_gradient(), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(expected_gradient(estimator), exact_gradient(), rtol=1e-9, atol=1e-12)
 
 
 def test_plain_k3_follows_the_gradient_of_the_forward_kl_instead() -> None:
     gradient = expected_gradient("k3")
     forward = LOGITS.softmax(-1) - REFERENCE.exp()  # of KL(reference || policy) with respect to logits
-    torch.testing.assert_close(gradient, forward, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(gradient, forward, rtol=1e-9, atol=1e-12)
     assert (gradient - exact_gradient()).abs().max() > 0.05
 
 

@@ -1,4 +1,4 @@
-"""Policy losses, aggregations and importance weights against hand-computed numbers."""
+"""Policy losses and aggregations against hand-computed numbers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import torch
 
 from rlinf_core.errors import ConfigError
 from rlinf_core.rl.aggregate import Aggregation, denominator, summed
-from rlinf_core.rl.importance import truncated_importance
-from rlinf_core.rl.losses import clipped_policy_loss, log_ratio, sequence_log_ratio
+from rlinf_core.rl.losses import clipped_policy_loss, log_ratio, sequence_log_ratio, weighted_policy_loss
 
 NEW = torch.tensor([[1.6, 0.1, -0.5, 0.5]])
 ADVANTAGES = torch.tensor([[-1.0, -1.0, -1.0, 1.0]])
@@ -115,16 +114,21 @@ def test_an_unknown_aggregation_names_the_known_ones() -> None:
         denominator(MASK, "mean")  # type: ignore[arg-type]
 
 
-def test_token_importance_is_capped_and_one_off_the_mask() -> None:
-    trainer = torch.tensor([[0.0, -1.0, 5.0, torch.nan]])
-    rollout = torch.tensor([[0.0, -0.5, 0.0, 0.0]])
-    mask = torch.tensor([[True, True, True, False]])
-    weights = truncated_importance(trainer, rollout, mask, cap=2.0)
-    torch.testing.assert_close(weights, torch.tensor([[1.0, math.exp(-0.5), 2.0, 1.0]]))
+@pytest.mark.parametrize("mode", get_args(Aggregation))
+def test_a_batch_without_a_trained_token_is_finite_with_zero_gradient(mode: Aggregation) -> None:
+    values = torch.full((2, 3), torch.inf, requires_grad=True)
+    total = summed(values, torch.zeros(2, 3, dtype=torch.bool), mode, 8.0)
+    total.backward()
+    assert total.item() == 0.0
+    assert values.grad is not None
+    assert values.grad.tolist() == [[0.0] * 3] * 2
 
 
-def test_sequence_importance_is_the_capped_product_of_the_rows_trained_tokens() -> None:
-    trainer = torch.tensor([[0.1, 0.2, 7.0], [-1.0, -1.0, -1.0]])
-    mask = torch.tensor([[True, True, False], [True, True, True]])
-    weights = truncated_importance(trainer, torch.zeros(2, 3), mask, cap=1.2, level="sequence")
-    torch.testing.assert_close(weights, torch.tensor([[1.2, 1.2, 1.0], [math.exp(-3)] * 3]))
+def test_cispo_bounds_the_weight_and_keeps_the_gradient_of_every_token() -> None:
+    # ratios e^1.6, e^.1, e^-.5, e^.5 meet [.8, 1.28]: weights 1.28, e^.1, .8, 1.28
+    logprobs = torch.tensor([[-1.0, -2.0, -3.0, -4.0]], requires_grad=True)
+    loss = weighted_policy_loss(logprobs, NEW, ADVANTAGES, clip_low=0.2, clip_high=0.28)
+    loss.loss_BT.sum().backward()
+    torch.testing.assert_close(loss.loss_BT, torch.tensor([[-1.28, -2 * math.exp(0.1), -2.4, 5.12]]))
+    torch.testing.assert_close(logprobs.grad, torch.tensor([[1.28, math.exp(0.1), 0.8, -1.28]]))
+    assert loss.clipped_BT.tolist() == [[True, False, True, True]]
