@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rlinf_core.objective.critic_options import CriticOptions
+from rlinf_core.objective.kl_options import KLPlace, RewardKLOptions
 from rlinf_core.objective.options import PolicyOptions
 
 if TYPE_CHECKING:
-    from rlinf_core.objective.critic import CriticOptions, value_terms
+    from rlinf_core.objective.critic import value_terms
     from rlinf_core.objective.kl_reward import (
         KLCoefficient,
         Metrics,
-        RewardKLOptions,
         penalised_rewards,
         reference_kl,
         token_rewards,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CriticOptions",
     "KLCoefficient",
+    "KLPlace",
     "Metrics",
     "PolicyOptions",
     "RewardKLOptions",

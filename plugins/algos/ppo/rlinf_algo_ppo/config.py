@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlinf_core.objective.critic import CriticOptions
+from rlinf_core.objective import CriticOptions
 
 
 @dataclass(frozen=True)

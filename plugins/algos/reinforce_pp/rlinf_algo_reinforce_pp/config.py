@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from rlinf_core.objective.kl_reward import KLPlace, RewardKLOptions
+from rlinf_core.objective import KLPlace, RewardKLOptions
 
 
 @dataclass(frozen=True)
