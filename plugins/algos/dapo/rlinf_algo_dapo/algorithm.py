@@ -26,9 +26,8 @@ from rlinf_core.rl.aggregate import denominator
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from rlinf_core.objective import Metrics
     from rlinf_core.types import Experience
-
-Metrics = dict[str, float | tuple[float, float]]
 
 
 class DAPO(Algorithm):
@@ -47,7 +46,8 @@ class DAPO(Algorithm):
 
     def advantages(self, batch: ScoredBatch) -> Advantages:
         """`(r - mean) / std` of the group's rewards, overlong responses punished."""
-        rewards_B, metrics = batch.rewards_B, Metrics()
+        rewards_B = batch.rewards_B
+        metrics: Metrics = {}
         if self.config.overlong_buffer:
             penalties_B = self._penalties(batch)
             rewards_B = rewards_B - penalties_B

@@ -27,7 +27,7 @@ from rlinf_core.rl.aggregate import denominator
 if TYPE_CHECKING:
     from torch import Tensor
 
-    Metrics = dict[str, float | tuple[float, float]]
+    from rlinf_core.objective import Metrics
 
 
 class GRPO(Algorithm):

@@ -67,10 +67,14 @@ def numpy_loss(new: torch.Tensor, batch: TrainBatch, entropy: np.ndarray, option
         for t in range(length):
             kept = min(max(ratio[t], 1 - config["low"]), 1 + config["high"])
             value = -min(ratio[t] * advantage[t], kept * advantage[t])
+            if config.get("weighted"):
+                value = -kept * advantage[t] * logp[t]
             if config.get("dual") and advantage[t] < 0:
                 value = min(value, -config["dual"] * advantage[t])
             if config.get("cap"):
-                value *= min(math.exp(old[t] - rollout[t]), config["cap"])
+                gaps = old - rollout
+                gap = float(gaps.sum()) if config.get("sequence") else gaps[t]
+                value *= min(math.exp(gap), config["cap"])
             gap = ref[t] - logp[t]
             kl = {"k3": math.exp(gap) - gap - 1, "k2": gap**2 / 2}
             value += config.get("kl", 0.0) * kl[config.get("estimator", "k3")]
@@ -95,7 +99,13 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"mode": "seq-mean-token-sum-norm", "norm": 16},
     ),
     ({"importance_level": "sequence"}, {"sequence": True}),
+    ({"importance_level": "sequence", "importance_cap": 1.05}, {"sequence": True, "cap": 1.05}),
     ({"importance_cap": 1.05}, {"cap": 1.05}),
+    ({"decoupled": True}, {"cap": math.inf}),
+    (
+        {"policy_loss": "weighted", "clip_ratio": 1.0, "clip_ratio_high": 0.05},
+        {"weighted": True, "low": 1.0, "high": 0.05},
+    ),
     ({"kl_coef": 0.3}, {"kl": 0.3}),
     ({"kl_coef": 0.3, "kl_estimator": "k2"}, {"kl": 0.3, "estimator": "k2"}),
     ({"entropy_coef": 0.2, "clip_ratio": 0.1}, {"entropy": 0.2, "low": 0.1, "high": 0.1}),
@@ -145,19 +155,48 @@ def test_advantages_are_the_reference_numbers_at_every_trained_token() -> None:
     assert result.metrics["zero_variance_groups"] == (1.0, 2.0)
 
 
-def test_dr_grpo_and_rloo_are_options() -> None:
-    dr_grpo = GRPO(GRPOConfig(scale_by_std=False)).advantages(scored()).advantages_BT[:4, 0]
-    assert dr_grpo.tolist() == [0.375, -0.625, 0.375, -0.125]
-    rloo = GRPO(GRPOConfig(scale_by_std=False, baseline="leave-one-out")).advantages(scored())
-    torch.testing.assert_close(rloo.advantages_BT[:4, 0], torch.tensor([0.5, -5 / 6, 0.5, -1 / 6]))
-
-
 def test_a_group_of_one_gets_no_advantage_and_a_warning() -> None:
     batch = scored(groups_B=torch.tensor([0, 0, 0, 0, 1, 1, 1, 7]), rewards_B=torch.rand(8))
     with pytest.warns(RuntimeWarning, match="1 groups have one row only"):
         result = GRPO(GRPOConfig()).advantages(batch)
     assert not result.advantages_BT[7].any()
     assert result.metrics["groups_of_one"] == (1.0, 1.0)
+
+
+def test_groups_with_a_mean_reward_outside_the_bounds_are_not_trained() -> None:
+    rewards_B = torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0])  # means .25 and .75
+    for bounds, kept in (((0.25, None), [1, 1]), ((0.3, 0.75), [0, 1]), ((None, 0.7), [1, 0])):
+        algorithm = GRPO(GRPOConfig(filter_low=bounds[0], filter_high=bounds[1]))
+        result = algorithm.advantages(scored(rewards_B=rewards_B))
+        expected = MASK & torch.tensor(kept, dtype=torch.bool).repeat_interleave(4)[:, None]
+        assert result.mask_BT is not None
+        assert torch.equal(result.mask_BT, expected)
+        assert torch.equal(result.advantages_BT != 0, expected)
+        assert result.metrics["filtered_groups"] == (2.0 - sum(kept), 2.0)
+
+
+def test_cut_and_stale_rows_are_not_trained_but_count_in_their_group() -> None:
+    batch = scored(
+        truncated_B=torch.tensor([True] + [False] * 7),
+        staleness_B=torch.tensor([0, 1, 2, 0, 0, 0, 3, 1]),
+    )
+    result = GRPO(GRPOConfig(mask_truncated=True, max_staleness=1)).advantages(batch)
+    assert result.mask_BT is not None
+    assert result.mask_BT.any(-1).tolist() == [False, True, False, True, True, True, False, True]
+    assert result.advantages_BT[1, 0].item() == pytest.approx(-1.305580, abs=1e-6)
+    assert not result.advantages_BT[[0, 2]].any()
+    assert result.mask_BT[1].tolist() == MASK[1].tolist()
+
+
+def test_the_greedy_baseline_is_the_reward_of_the_greedy_response() -> None:
+    baselines_B = torch.tensor([1.0, 0.25, 0.0, 0.5, 1.0, 0.0, 1.0, 1.0])
+    algorithm = GRPO(GRPOConfig(baseline="greedy", scale_by_std=False, group_size=1))
+    result = algorithm.advantages(scored(baselines_B=baselines_B))
+    expected = torch.tensor([0.0, -0.25, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    assert torch.equal(result.advantages_BT, expected[:, None] * MASK)
+    assert result.metrics == {"greedy_reward": (4.75, 8.0)}
+    with pytest.raises(ConfigError, match="the batch has no rewards of greedy responses"):
+        algorithm.advantages(scored())
 
 
 def test_rows_without_advantage_are_gradient_free_unless_another_term_moves_them() -> None:
@@ -218,6 +257,11 @@ def test_needs_follow_the_config() -> None:
     assert needs(GRPOConfig(kl_coef=0.01)).reference is True
     assert needs(GRPOConfig(entropy_coef=0.01)).entropy is True
     assert needs(GRPOConfig()).advantage_scope == "group"
+    assert needs(GRPOConfig(decoupled=True)).recompute_old is True
+    assert needs(GRPOConfig(max_staleness=2)).max_staleness == 2
+    assert needs(GRPOConfig(logprob_level="token")).logprob_level == "token"
+    greedy = needs(GRPOConfig(baseline="greedy", scale_by_std=False, group_size=1))
+    assert (greedy.greedy_baseline, greedy.group_size, greedy.advantage_scope) == (True, 1, "sample")
 
 
 def test_the_constant_norm_is_the_longest_response_allowed_unless_it_is_given() -> None:
@@ -238,6 +282,14 @@ def test_the_constant_norm_is_the_longest_response_allowed_unless_it_is_given() 
     [
         ({"kl_estimator": "k1", "kl_coef": 0.1}, "algo.kl_estimator .grpo.: 'k1': cannot be used in a loss"),
         ({"group_size": 1}, "algo.group_size .grpo.: 1: a group of one has no baseline"),
+        ({"baseline": "greedy"}, "algo.scale_by_std .grpo.: True: the greedy baseline has no group"),
+        ({"baseline": "greedy", "scale_by_std": False, "group_size": 0}, "0: must be 1 or more"),
+        (
+            {"filter_low": 0.5, "filter_high": 0.5},
+            "algo.filter_low .grpo.: 0.5: must be below filter_high=0.5",
+        ),
+        ({"max_staleness": -1}, "algo.max_staleness"),
+        ({"policy_loss": "weighted", "dual_clip": 3.0}, "algo.dual_clip"),
         ({"clip_ratio": 1.2}, "algo.clip_ratio"),
         ({"clip_ratio_high": 0.0}, "algo.clip_ratio_high"),
         ({"dual_clip": 1.0}, "algo.dual_clip"),
