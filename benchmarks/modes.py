@@ -26,10 +26,10 @@ from typing import Any
 
 from common import finish, say
 
-from rlinf_core.comm.stream import Stream
 from rlinf_core.config.compose import compose
 from rlinf_core.config.options import Options
 from rlinf_core.config.schema import RunConfig
+from rlinf_core.flows.flow import Requests
 from rlinf_core.run.compose import RunGraph, make_source, start
 from rlinf_core.run.planning import prepare
 from rlinf_core.run.steering import Steering
@@ -96,7 +96,7 @@ class Job:
         )
         Path(self.config.output).mkdir()
         self.planning = prepare(self.config)
-        self.requests = list(make_source(self.config).train(0))
+        self.requests = list(make_source(self.config).train(0).first())
         self.graph: RunGraph = start(self.config, self.planning.first)
         self.seconds: dict[int, list[float]] = defaultdict(list)
         self.bubbles: dict[int, list[float]] = defaultdict(list)
@@ -125,7 +125,7 @@ class Job:
     def _step(self) -> tuple[Any, tuple[float, float], list[Any]]:
         self.graph.engine.drain_spans()
         began = time.monotonic()
-        result = self.graph.flow.step(Stream.of(self.requests), 0)
+        result = self.graph.flow.step(Requests(lambda *_: self.requests, 0), 0)
         window = (began, time.monotonic())
         return result, window, self.graph.engine.drain_spans()
 

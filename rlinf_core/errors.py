@@ -34,6 +34,10 @@ class RewardError(RlinfError):
     """A reward function raises, hangs or returns something unusable too often."""
 
 
+class SelectionError(RlinfError):
+    """Too few of the groups that were generated are ones that the algorithm trains on."""
+
+
 class CheckpointError(RlinfError):
     """A checkpoint is missing, damaged or made by a different run."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rlinf_core.comm.stream import Stream
 from rlinf_core.types import Experience, Trajectory
 
 if TYPE_CHECKING:
-    from rlinf_core.comm.stream import Stream
-    from rlinf_core.roles.update import TrainReport
+    from rlinf_core.roles.report import TrainReport
 
 
 @dataclass
@@ -23,12 +23,33 @@ class StepResult:
     warnings: list[str] = field(default_factory=list)
 
 
+class Requests:
+    """What one step may ask its rollout for: groups of requests, one a chunk.
+
+    `draw(asked, count)` makes `count` groups, of which `asked` came before in this step.
+    """
+
+    def __init__(self, draw: Callable[[int, int], Iterable[list[Any]]], groups: int) -> None:
+        self._draw = draw
+        self._groups = groups
+        self._asked = 0
+
+    def first(self) -> Stream:
+        """As many groups as a step trains on."""
+        return self.more(self._groups)
+
+    def more(self, count: int) -> Stream:
+        """So many groups that this step did not ask for before."""
+        asked, self._asked = self._asked, self._asked + count
+        return Stream.of(self._draw(asked, count))
+
+
 class Flow(ABC):
     """A training flow over worker groups."""
 
     @abstractmethod
-    def step(self, requests: Stream, step: int) -> StepResult:
-        """One step of training from these requests."""
+    def step(self, requests: Requests, step: int) -> StepResult:
+        """One step of training."""
 
     @abstractmethod
     def evaluate(self, requests: Stream) -> list[Experience]:
@@ -75,10 +96,28 @@ def row_metrics(rows: Sequence[Experience]) -> dict[str, float]:
     metrics["train/response_length"] = sum(lengths) / len(lengths)
     metrics["train/response_length_max"] = float(max(lengths))
     metrics["train/truncated"] = sum(row.finish == "length" for row in scored) / len(scored)
+    greedy = {row.group: row.baseline for row in scored if row.baseline is not None}
+    if greedy:
+        metrics["train/greedy_reward"] = sum(greedy.values()) / len(greedy)
     for part in sorted({name for row in scored for name in row.reward_parts}):
         values = [row.reward_parts[part] for row in scored if part in row.reward_parts]
         metrics[f"train/reward_{part}"] = sum(values) / len(values)
     return metrics
+
+
+def warnings(metrics: Mapping[str, float]) -> list[str]:
+    """What a person should know of a step."""
+    found = []
+    if metrics.get("train/zero_variance_groups", 0.0) == 1.0:
+        found.append("every group has equal rewards: this step had no gradient (task too easy or too hard?)")
+    if metrics.get("train/logprob_mismatch", 0.0) > 0.05:
+        found.append(
+            "log-probabilities of rollout and of training differ by "
+            f"{metrics['train/logprob_mismatch']:.3f} a decision"
+        )
+    if metrics.get("train/skipped_steps", 0.0) > 0.0:
+        found.append("a non-finite gradient was not applied")
+    return found
 
 
 def record(row: Experience) -> Mapping[str, Any]:  # Any: JSON values

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from rlinf_core.flows.flow import Flow, StepResult, keep_in, row_metrics
+from rlinf_core.comm.stream import Stream
+from rlinf_core.flows.flow import Flow, StepResult, keep_in, row_metrics, warnings
 from rlinf_core.roles.weights import WeightSync
 
 if TYPE_CHECKING:
-    from rlinf_core.comm.stream import Stream
+    from rlinf_core.flows.flow import Requests
     from rlinf_core.flows.learning import Learners
+    from rlinf_core.flows.selection import Selection
     from rlinf_core.roles.reward import RewardReport
-    from rlinf_core.types import Experience, Sampling
+    from rlinf_core.types import Experience, Request, Sampling
     from rlinf_core.worker import WorkerGroup
 
 
 class ReasoningFlow(Flow):
-    """Reinforcement learning of a language model on verifiable or scored tasks."""
+    """Reinforcement learning of a language model on verifiable or scored tasks.
+
+    With a `selection`, groups are selected before anything else is done with them; with
+    `greedy_baseline`, each row knows the reward of the greedy response to its prompt.
+    """
 
     def __init__(
         self,
@@ -26,6 +34,9 @@ class ReasoningFlow(Flow):
         learners: Learners,
         sampling: Sampling,
         eval_sampling: Sampling,
+        *,
+        selection: Selection | None = None,
+        greedy_baseline: bool = False,
     ) -> None:
         self.rollout = rollout
         self.reward = reward
@@ -33,23 +44,30 @@ class ReasoningFlow(Flow):
         self.sync = WeightSync(learners.actor, rollout)
         self.sampling = sampling
         self.eval_sampling = eval_sampling
+        self.selection = selection
+        self.greedy_baseline = greedy_baseline
 
-    def step(self, requests: Stream, step: int) -> StepResult:
+    def step(self, requests: Requests, step: int) -> StepResult:
         """Generation, scoring and what follows overlap wherever the workers sit apart."""
         began = time.perf_counter()
         self.sync()
         synced = time.perf_counter()
-        samples = self.rollout.stage("generate", requests, sampling=self.sampling)
-        scored = self.reward.stage("score", samples)
         rows: list[Experience] = []
-        learned = self.learners.learn(scored.map(keep_in(rows)), step)
+        selected = self.selection.gather(requests, self._round) if self.selection else None
+        if selected is None:
+            scored = self._scored(requests.first())
+            learned = self.learners.learn(scored.map(keep_in(rows)), step)
+            report: RewardReport = scored.result[0]
+        else:
+            rows = selected.rows
+            learned = self.learners.learn(Stream.of([selected.kept]), step) | selected.metrics
+            report = selected.results[-1][0]
         rows.sort(key=lambda row: (row.group, row.replica))
-        reward_report: RewardReport = scored.result[0]
         metrics = row_metrics(rows) | learned
         metrics["time/sync"] = synced - began
-        for verdict, count in reward_report.verdicts.items():
+        for verdict, count in report.verdicts.items():
             metrics[f"train/verdict_{verdict}"] = float(count)
-        return StepResult(rows, metrics, _warnings(metrics))
+        return StepResult(rows, metrics, [*warnings(metrics), *_cut(metrics)])
 
     def evaluate(self, requests: Stream) -> list[Experience]:
         """Scored samples of the current weights under the evaluation sampling."""
@@ -58,18 +76,45 @@ class ReasoningFlow(Flow):
         rows: list[Experience] = self.reward.stage("score", samples).collect()
         return sorted(rows, key=lambda row: (row.group, row.replica))
 
+    def _round(self, groups: Stream, earlier: Sequence[list[Any]]) -> tuple[list[Experience], list[Any]]:
+        scored = self._scored(groups, earlier[-1][0] if earlier else None)
+        return scored.collect(), scored.result
 
-def _warnings(metrics: dict[str, float]) -> list[str]:
-    """What a person should know of this step."""
-    found = []
-    if metrics.get("train/zero_variance_groups", 0.0) == 1.0:
-        found.append("every group has equal rewards: this step had no gradient (task too easy or too hard?)")
-    if metrics.get("train/truncated", 0.0) > 0.5:
-        found.append(f"{metrics['train/truncated']:.0%} of the responses were cut at sampling.max_new_tokens")
-    if metrics.get("train/logprob_mismatch", 0.0) > 0.05:
-        found.append(
-            f"rollout and trainer log-probabilities differ by {metrics['train/logprob_mismatch']:.3f} a token"
-        )
-    if metrics.get("train/skipped_steps", 0.0) > 0.0:
-        found.append("a non-finite gradient was not applied")
-    return found
+    def _scored(self, groups: Stream, before: RewardReport | None = None) -> Stream:
+        """Responses to these requests with their rewards, and baselines where they are needed."""
+        if not self.greedy_baseline:
+            samples = self.rollout.stage("generate", groups, sampling=self.sampling)
+            return self.reward.stage("score", samples, before=before)
+        asked = list(groups)
+        compare = _against(self._greedy(asked))
+        samples = self.rollout.stage("generate", Stream.of(asked), sampling=self.sampling)
+        return self.reward.stage("score", samples, before=before).map(compare)
+
+    def _greedy(self, groups: Sequence[list[Request]]) -> list[Experience]:
+        """One scored greedy response a group."""
+        greedy = replace(self.sampling, temperature=0.0)
+        firsts = Stream.of([group[:1] for group in groups])
+        found: list[Experience] = self.reward.stage(
+            "score", self.rollout.stage("generate", firsts, sampling=greedy)
+        ).collect()
+        return found
+
+
+def _against(greedy: Sequence[Experience]) -> Callable[[list[Experience]], list[Experience]]:
+    """A function for `Stream.map` that gives rows their group's baseline, or the error of it."""
+    of_group = {row.group: row for row in greedy}
+
+    def compare(chunk: list[Experience]) -> list[Experience]:
+        for row in chunk:
+            first = of_group[row.group]
+            row.baseline = first.reward
+            if first.error is not None and row.error is None:
+                row.error = f"the greedy response to the same prompt could not be scored: {first.error}"
+        return chunk
+
+    return compare
+
+
+def _cut(metrics: dict[str, float]) -> list[str]:
+    share = metrics.get("train/truncated", 0.0)
+    return [f"{share:.0%} of the responses were cut at sampling.max_new_tokens"] if share > 0.5 else []

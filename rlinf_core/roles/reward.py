@@ -24,6 +24,7 @@ class RewardReport:
 
     verdicts: dict[str, int] = field(default_factory=dict)
     samples: int = 0
+    failures: list[str] = field(default_factory=list)  # why samples could not be scored
 
 
 class RewardWorker(Worker):
@@ -48,14 +49,17 @@ class RewardWorker(Worker):
         )
 
     @stage
-    def score(self, chunks: Iterator[list[Sample]]) -> Generator[list[Sample], None, RewardReport]:
-        """Fill `reward`, `reward_parts` or `error`; returns a `RewardReport`.
+    def score(
+        self, chunks: Iterator[list[Sample]], *, before: RewardReport | None = None
+    ) -> Generator[list[Sample], None, RewardReport]:
+        """Fill `reward`, `reward_parts` or `error`; returns a `RewardReport`, which goes on where the one
+        `before` in the same step ended.
 
         Raises `RewardError` when more than `max_error_rate` of a step could not be scored.
         """
-        report = RewardReport()
-        counts: Counter[str] = Counter()
-        failures: list[str] = []
+        report = before or RewardReport()
+        counts = Counter(report.verdicts)
+        failures = report.failures
         for chunk in chunks:
             scored = self.pool.score([_item(sample) for sample in chunk])
             for sample, score in zip(chunk, scored, strict=True):

@@ -13,9 +13,10 @@ from rlinf_core.cluster.files import cores_of
 from rlinf_core.flows.embodied import EmbodiedFlow
 from rlinf_core.flows.learning import Learners
 from rlinf_core.flows.reasoning import ReasoningFlow
-from rlinf_core.roles.setup import build
+from rlinf_core.flows.selection import Selection
+from rlinf_core.roles.setup import build, build_algorithm
 from rlinf_core.run.crew import Crew, Hosts
-from rlinf_core.run.graph import algorithm_needs
+from rlinf_core.run.graph import algorithm_needs, most_groups
 from rlinf_core.run.source import EpisodeSource, Source, TextSource
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ class RunGraph:
 
 def make_source(config: RunConfig) -> Source:
     """The request source that fits the task. Raises `DataError` or `ModelError`."""
-    group_size = algorithm_needs(config).group_size
-    return TextSource(config, group_size) if config.simulator is None else EpisodeSource(config, group_size)
+    needs = algorithm_needs(config)
+    kind = TextSource if config.simulator is None else EpisodeSource
+    return kind(config, needs.group_size, most_groups(config, needs))
 
 
 def start(config: RunConfig, plan: Plan) -> RunGraph:
@@ -90,6 +92,7 @@ def start(config: RunConfig, plan: Plan) -> RunGraph:
 def _flow(crew: Crew) -> Flow:
     config, groups = crew.config, crew.groups
     learners = Learners(groups["actor"], groups.get("reference"), groups.get("critic"))
+    selection = _selection(crew)
     temperature = config.eval.temperature
     if config.simulator is not None:
         return EmbodiedFlow(
@@ -97,6 +100,7 @@ def _flow(crew: Crew) -> Flow:
             groups["rollout"],
             learners,
             eval_greedy=temperature == 0,
+            selection=selection,
         )
     evaluated = config.sampling if temperature is None else replace(config.sampling, temperature=temperature)
     return ReasoningFlow(
@@ -105,7 +109,17 @@ def _flow(crew: Crew) -> Flow:
         learners,
         config.sampling,
         evaluated,
+        selection=selection,
+        greedy_baseline=crew.needs.greedy_baseline,
     )
+
+
+def _selection(crew: Crew) -> Selection | None:
+    """Where the algorithm selects what it trains on."""
+    config = crew.config
+    if not crew.needs.max_rounds:
+        return None
+    return Selection(build_algorithm(config), config.algo.name, config.train.prompts_per_step)
 
 
 def ranks_and_threads(config: RunConfig) -> tuple[int, int]:

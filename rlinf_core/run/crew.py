@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.cluster.devices import inventory
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.roles.ordering import GroupOrder
-from rlinf_core.run.graph import algorithm_needs, make_graph
+from rlinf_core.run.graph import algorithm_needs, make_graph, most_groups
 from rlinf_core.schedule.defaults import streams
 from rlinf_core.worker import WorkerGroup
 
@@ -158,7 +158,7 @@ class Crew:
     def _set_intakes(self, plan: Plan) -> None:
         rollout, actor = plan.assignments["rollout"], plan.assignments["actor"]
         chunk = rollout.chunk if streams(self.graph, rollout.devices, actor.devices) else 0
-        order = GroupOrder(self.needs.group_size, self.config.train.prompts_per_step, chunk)
+        order = GroupOrder(self.needs.group_size, most_groups(self.config, self.needs), chunk)
         for name in ("reference", "actor"):
             if name in self.groups:
                 self.groups[name].intake = order

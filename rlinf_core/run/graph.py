@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rlinf_core.api.capabilities import AlgorithmNeeds
     from rlinf_core.config.schema import RunConfig
 
+AFTER_SELECTION = ("reference", "critic", "actor")
+
 
 def algorithm_needs(config: RunConfig) -> AlgorithmNeeds:
     """What the run's algorithm needs with its config."""
@@ -20,10 +22,15 @@ def algorithm_needs(config: RunConfig) -> AlgorithmNeeds:
     return needs
 
 
+def most_groups(config: RunConfig, needs: AlgorithmNeeds) -> int:
+    """Groups that a step asks its rollout for at most."""
+    return config.train.prompts_per_step * max(1, needs.max_rounds)
+
+
 def make_graph(config: RunConfig) -> Graph:
     """Text: rollout -> reward -> [reference] -> actor. Embodied: (environment, rollout) -> [reference] ->
     actor. A barrier stands before the actor where it needs every row first: advantages over the whole
-    batch, or several optimizer steps."""
+    batch, or several optimizer steps; and before whatever follows where groups are selected."""
     needs, train = algorithm_needs(config), config.train
     several = train.mini_batches * train.update_epochs > 1
     barrier = needs.advantage_scope == "batch" or several
@@ -39,7 +46,7 @@ def make_graph(config: RunConfig) -> Graph:
     names = [part.name for part in parts]
     pairs = itertools.pairwise(names)
     edges = [
-        Edge(source, target, barrier and target == "actor", _quantum(target, needs))
+        Edge(source, target, _barrier(target, barrier, needs), _quantum(target, needs))
         for source, target in pairs
     ]
     return Graph(
@@ -49,6 +56,12 @@ def make_graph(config: RunConfig) -> Graph:
         cycles=() if text else (("environment", "rollout"),),
         syncs=(("actor", "rollout"),),
     )
+
+
+def _barrier(target: str, all_rows: bool, needs: AlgorithmNeeds) -> bool:
+    if target == "actor" and all_rows:
+        return True
+    return needs.max_rounds > 0 and target in AFTER_SELECTION
 
 
 def _quantum(target: str, needs: AlgorithmNeeds) -> int:

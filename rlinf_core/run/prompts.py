@@ -149,10 +149,11 @@ class PromptSource:
 
 
 def requests(
-    prompts: Sequence[Prompt], replicas: int, first_group: int, *seed: int | str
+    prompts: Sequence[Prompt], replicas: int, first_group: int, *seed: int | str, asked: int = 0
 ) -> Iterator[list[Request]]:
-    """One chunk a prompt: its group of requests, each with a seed of its own."""
-    for offset, prompt in enumerate(prompts):
+    """One chunk a prompt: its group of requests, each with a seed of its own. `asked` groups with the same
+    `seed` came before."""
+    for offset, prompt in enumerate(prompts, asked):
         yield [
             Request(
                 prompt=prompt,

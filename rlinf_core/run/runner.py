@@ -169,7 +169,7 @@ class Runner:
     def _one_step(self) -> None:
         self._trace.write(self.step, self.graph.engine.drain_spans())  # of what came before
         began = time.monotonic()
-        result = self.graph.flow.step(Stream.of(self.source.train(self.step)), self.step)
+        result = self.graph.flow.step(self.source.train(self.step), self.step)
         ended = time.monotonic()
         spans = self.graph.engine.drain_spans()
         self.step += 1

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_core.errors import CheckpointError
+from rlinf_core.flows.flow import Requests
 from rlinf_core.roles.setup import build_dataset, build_model
 from rlinf_core.run.prompts import PromptSource, requests
 from rlinf_core.run.seeds import derive_seed
@@ -20,11 +21,25 @@ MOST_STATES = 2**31  # simulators take seeds below it
 
 
 class Source(ABC):
-    """Requests of training and evaluation. Chunks are groups."""
+    """Requests of training and evaluation. Chunks are groups.
+
+    Groups of a step are numbered on from a multiple of `most_groups`, as many as a step asks for at most.
+    """
+
+    def __init__(self, config: RunConfig, group_size: int, most_groups: int = 0) -> None:
+        self.config = config
+        self.group_size = group_size
+        self.most_groups = most_groups or config.train.prompts_per_step
+
+    def train(self, step: int) -> Requests:
+        """What one step may ask for."""
+        return Requests(
+            lambda asked, count: self.draw(step, asked, count), self.config.train.prompts_per_step
+        )
 
     @abstractmethod
-    def train(self, step: int) -> Iterator[list[Any]]:
-        """The requests of one step."""
+    def draw(self, step: int, asked: int, count: int) -> Iterator[list[Any]]:
+        """`count` groups of requests of a step that has `asked` for so many before."""
 
     @abstractmethod
     def eval(self) -> Iterator[list[Any]]:
@@ -45,9 +60,8 @@ class Source(ABC):
 class TextSource(Source):
     """Prompts of a dataset, each asked for `group_size` times."""
 
-    def __init__(self, config: RunConfig, group_size: int) -> None:
-        self.config = config
-        self.group_size = group_size
+    def __init__(self, config: RunConfig, group_size: int, most_groups: int = 0) -> None:
+        super().__init__(config, group_size, most_groups)
         component = cast("Component", config.data)
         processor = build_model(config).processor()
         room = (processor, config.seed, config.sampling.max_new_tokens, config.train.max_prompt_tokens)
@@ -59,11 +73,10 @@ class TextSource(Source):
             self.warm.check_demonstrations()
         self._eval_prompts = self.held_out.first(config.eval.samples)
 
-    def train(self, step: int) -> Iterator[list[Any]]:
-        """`prompts_per_step` groups of requests."""
-        count = self.config.train.prompts_per_step
-        drawn = self.prompts.draw(count)
-        return requests(drawn, self.group_size, step * count, self.config.seed, "step", step)
+    def draw(self, step: int, asked: int, count: int) -> Iterator[list[Any]]:
+        """The next prompts of the walk."""
+        drawn, seed = self.prompts.draw(count), (self.config.seed, "step", step)
+        return requests(drawn, self.group_size, step * self.most_groups, *seed, asked=asked)
 
     def eval(self) -> Iterator[list[Any]]:
         """One request a held-out prompt."""
@@ -97,24 +110,20 @@ class EpisodeSource(Source):
     """Initial states of a simulator, each asked for `group_size` times. A step's requests follow from
     the run seed and its number alone, so there is no position to remember."""
 
-    def __init__(self, config: RunConfig, group_size: int) -> None:
-        self.config = config
-        self.group_size = group_size
-
-    def train(self, step: int) -> Iterator[list[Any]]:
-        """`prompts_per_step` groups of episodes."""
-        count = self.config.train.prompts_per_step
-        return self._requests(count, self.group_size, step * count, "step", step)
+    def draw(self, step: int, asked: int, count: int) -> Iterator[list[Any]]:
+        """Groups of episodes."""
+        offsets = range(asked, asked + count)
+        return self._requests(offsets, self.group_size, step * self.most_groups, "step", step)
 
     def eval(self) -> Iterator[list[Any]]:
         """One episode for each of `eval.samples` initial states."""
-        return self._requests(self.config.eval.samples, 1, 0, "eval")
+        return self._requests(range(self.config.eval.samples), 1, 0, "eval")
 
     def _requests(
-        self, count: int, replicas: int, first_group: int, *purpose: int | str
+        self, offsets: range, replicas: int, first_group: int, *purpose: int | str
     ) -> Iterator[list[Any]]:
         seed = self.config.seed
-        for offset in range(count):
+        for offset in offsets:
             initial_state = derive_seed(seed, *purpose, "state", offset) % MOST_STATES
             yield [
                 EpisodeRequest(

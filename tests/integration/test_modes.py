@@ -74,7 +74,7 @@ def trained(config: RunConfig, plan: Plan, then: Plan | None = None) -> dict[str
         for step in range(STEPS):
             if step == 1 and then is not None:
                 graph.apply(then)
-            rows = graph.flow.step(Stream.of(source.train(step)), step).rows
+            rows = graph.flow.step(source.train(step), step).rows
             assert rows
         return weights(graph)
     finally:
@@ -215,7 +215,7 @@ def test_a_death_in_the_middle_of_a_rollout_is_named_within_seconds(
         timer = threading.Timer(1.0, kill)
         timer.start()
         with pytest.raises(WorkerError, match=re.escape(worker)):
-            graph.flow.step(Stream.of(make_source(config).train(0)), 0)
+            graph.flow.step(make_source(config).train(0), 0)
         assert time.monotonic() - killed[0] < 5.0
     finally:
         timer.cancel()
@@ -231,6 +231,6 @@ def test_a_policy_that_raises_is_named_with_its_own_error(tmp_path: Path, mode: 
         with pytest.raises(
             WorkerError, match=r"(rollout|environment)\[\d\]\.\w+ failed: ValueError: not in the mood"
         ):
-            graph.flow.step(Stream.of(make_source(config).train(0)), 0)
+            graph.flow.step(make_source(config).train(0), 0)
     finally:
         graph.stop()

@@ -29,7 +29,7 @@ def flat(chunks: object) -> list[EpisodeRequest]:
 
 
 def test_a_group_shares_its_initial_state_and_each_episode_has_draws_of_its_own() -> None:
-    groups = list(source().train(2))
+    groups = list(source().train(2).first())
     assert [len(group) for group in groups] == [5, 5, 5]
     assert [group[0].group for group in groups] == [6, 7, 8]
     states = [{request.initial_state for request in group} for group in groups]
@@ -41,15 +41,16 @@ def test_a_group_shares_its_initial_state_and_each_episode_has_draws_of_its_own(
 
 def test_a_step_asks_for_the_same_whenever_it_is_asked_and_another_step_for_something_else() -> None:
     one = source()
-    flat(one.train(0))
-    assert flat(one.train(4)) == flat(source().train(4))
-    assert flat(one.train(4)) != flat(one.train(5))
-    assert flat(one.train(4)) != flat(source(seed=1).train(4))
+    flat(one.train(0).first())
+    assert flat(one.train(4).first()) == flat(source().train(4).first())
+    assert flat(one.train(4).first()) != flat(one.train(5).first())
+    assert flat(one.train(4).first()) != flat(source(seed=1).train(4).first())
 
 
 def test_every_evaluation_asks_for_the_same_states_which_training_does_not_use() -> None:
     asked = flat(source().eval())
     assert [(request.group, request.replica) for request in asked] == [(0, 0), (1, 0), (2, 0), (3, 0)]
     assert asked == flat(source().eval())
-    trained = {request.initial_state for step in range(20) for request in flat(source().train(step))}
+    drawn = [request for step in range(20) for request in flat(source().train(step).first())]
+    trained = {request.initial_state for request in drawn}
     assert not trained & {request.initial_state for request in asked}
