@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from rlinf_backend_fsdp.lora import apply_lora
+from rlinf_backend_fsdp.lora import adapted_module
 
 if TYPE_CHECKING:
     from rlinf_backend_fsdp.trainer import FSDPTrainer
@@ -45,7 +45,7 @@ def _full_state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _export_adapters(trainer: FSDPTrainer, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
     """Merge in a module of its own: the trained one is never touched."""
-    adapted: Any = apply_lora(trainer.model.module(trainer.seed), trainer.lora, trainer.seed)  # Any: peft
+    adapted: Any = adapted_module(trainer.model, trainer.lora, trainer.seed)  # Any: peft
     adapted.load_state_dict(dict(state))
     try:
         adapted.save_pretrained(path / "adapter")

@@ -10,35 +10,45 @@ from torch import nn
 from rlinf_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rlinf_core.api import LoRAConfig
+    from rlinf_core.api import LoRAConfig, Model
 
 ALL_LINEAR = "all-linear"
 
 
-def apply_lora(module: nn.Module, lora: LoRAConfig, seed: int = 0) -> nn.Module:
-    """`module` with adapters, initialised from `seed` alone; only they require gradients.
+def adapted_module(model: Model, lora: LoRAConfig, seed: int = 0) -> nn.Module:
+    """The model's module, with adapters initialised from `seed` alone where the settings ask for them; then
+    only these and the value head require gradients.
 
     Raises `ConfigError` if no module has a name in `lora.target_modules`.
     """
+    module = model.module(seed)
+    if not lora.rank:
+        return module
     import peft
 
+    head = model.value_head(module)
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,  # type: ignore[arg-type]  # peft takes any number
         lora_dropout=lora.dropout,
-        target_modules=_targets(module, lora.target_modules),
+        target_modules=_targets(module, lora.target_modules, head),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return cast(nn.Module, peft.get_peft_model(module, config))
+        adapted = cast(nn.Module, peft.get_peft_model(module, config))
+    if head is not None:
+        head.requires_grad_(True)
+    return adapted
 
 
-def _targets(module: nn.Module, wanted: tuple[str, ...]) -> list[str]:
+def _targets(module: nn.Module, wanted: tuple[str, ...], without: nn.Module | None) -> list[str]:
     """Full names of the linear modules that get adapters; never the output head."""
     output = getattr(module, "get_output_embeddings", None)
-    head = output() if callable(output) else None
+    left_out = set() if without is None else set(without.modules())
+    if callable(output):
+        left_out.add(output())
     linear = [
-        name for name, part in module.named_modules() if isinstance(part, nn.Linear) and part is not head
+        name for name, part in module.named_modules() if isinstance(part, nn.Linear) and part not in left_out
     ]
     if ALL_LINEAR in wanted:
         return linear

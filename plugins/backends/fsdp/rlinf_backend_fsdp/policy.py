@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
-from rlinf_backend_fsdp.lora import apply_lora
+from rlinf_backend_fsdp.lora import adapted_module
 from rlinf_core.api import LoRAConfig, Model, PolicyOutputs, Want
 from rlinf_core.types import Sampling
 
@@ -54,9 +54,7 @@ def build_policy(
     model: Model, lora: LoRAConfig, sampling: Sampling | None, config: FSDPConfig, seed: int
 ) -> PolicyModule:
     """The policy on the CPU, not yet sharded. Blocks recompute in backward where the config says so."""
-    inner = model.module(seed)
-    if lora.rank:
-        inner = apply_lora(inner, lora, seed)
+    inner = adapted_module(model, lora, seed)
     root = PolicyModule(model, inner.eval(), sampling, config.precision == "bf16")
     if config.gradient_checkpointing:
         for block in blocks(model, root):
@@ -79,12 +77,17 @@ def wants_sharding(policy: PolicyModule, config: FSDPConfig, world: World) -> bo
 
 
 def shard(policy: PolicyModule, model: Model, config: FSDPConfig, world: World) -> None:
-    """Shard every block and the rest, gradients summed (not averaged) over ranks in float32."""
+    """Shard every block, the value head and the rest, gradients summed (not averaged) over ranks in
+    float32. A value head is float32 whatever the rest is, which a group of its own allows."""
     precision = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if config.precision == "bf16" else None,
         reduce_dtype=torch.float32,
         cast_forward_inputs=False,
     )
+    head = model.value_head(policy.inner)
+    if head is not None:
+        whole = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
+        fully_shard(head, mesh=world.mesh, mp_policy=whole)
     for part in [*blocks(model, policy), policy]:
         fully_shard(part, mesh=world.mesh, mp_policy=precision)
     for part in policy.modules():

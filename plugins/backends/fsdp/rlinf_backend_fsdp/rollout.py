@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlinf_backend_fsdp.lora import adapted_module
 from rlinf_backend_fsdp.rollout_rows import Rows
 from rlinf_backend_fsdp.rollout_sampling import draw
 from rlinf_backend_fsdp.shelf import Shelf, lend, stored_bytes
@@ -181,11 +182,7 @@ class HFRollout(RolloutEngine):
 
     def _own_module(self) -> nn.Module:
         if self._module is None:
-            module = self.model.module(self.seed)
-            if self.lora.rank:
-                from rlinf_backend_fsdp.lora import apply_lora
-
-                module = apply_lora(module, self.lora, self.seed)
+            module = adapted_module(self.model, self.lora, self.seed)
             self._module = module.eval().requires_grad_(False).to(self.device)
         return self._module
 

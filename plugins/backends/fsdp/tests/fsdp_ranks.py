@@ -33,10 +33,25 @@ OPTIMIZER = OptimizerConfig(
 )
 NO_LORA, LORA = LoRAConfig(), LoRAConfig(rank=4, alpha=8.0)
 LOGPROBS: frozenset[Want] = frozenset({"logprobs"})
+VALUED: frozenset[Want] = frozenset({"logprobs", "values"})
+CASES = {  # name -> adapters, value head
+    "whole": (NO_LORA, False),
+    "lora": (LORA, False),
+    "whole_valued": (NO_LORA, True),
+    "lora_valued": (LORA, True),
+}
 
 
 class TinyLlama(Model):
-    """A two-layer Llama with tied embeddings that says the log-probabilities of its input."""
+    """A two-layer Llama with tied embeddings that says the log-probabilities of its input, and values."""
+
+    valued = False
+
+    def add_value_head(self) -> None:
+        self.valued = True
+
+    def value_head(self, module: nn.Module) -> nn.Module | None:
+        return next((part for name, part in module.named_modules() if name.endswith("value_head")), None)
 
     def module(self, seed: int = 0) -> nn.Module:
         from transformers import LlamaConfig, LlamaForCausalLM
@@ -44,9 +59,12 @@ class TinyLlama(Model):
         sizes = {"hidden_size": 32, "intermediate_size": 48, "vocab_size": VOCAB, "num_hidden_layers": 2}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return LlamaForCausalLM(
+            module = LlamaForCausalLM(
                 LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True)
             )
+            if self.valued:
+                module.value_head = nn.Linear(32, 1)
+        return module
 
     def collate(self, rows: Sequence[Experience], width: int | None = None) -> dict[str, Tensor]:
         raise ValueError("these tests make their own inputs")
@@ -59,8 +77,15 @@ class TinyLlama(Model):
         sampling: Sampling | None = None,
     ) -> PolicyOutputs:
         ids_BS = inputs["ids"]
-        logprobs_BTV = module(input_ids=ids_BS[:, :-1], use_cache=False).logits.float().log_softmax(-1)
-        return PolicyOutputs(logprobs_BTV.gather(-1, ids_BS[:, 1:, None]).squeeze(-1))
+        outputs = module(input_ids=ids_BS[:, :-1], use_cache=False, output_hidden_states=True)
+        logprobs_BTV = outputs.logits.float().log_softmax(-1)
+        logprobs_BT = logprobs_BTV.gather(-1, ids_BS[:, 1:, None]).squeeze(-1)
+        head = self.value_head(module)
+        if "values" not in want or head is None:
+            return PolicyOutputs(logprobs_BT)
+        with torch.autocast("cpu", enabled=False):
+            values_BT = head(outputs.hidden_states[-1].float()).squeeze(-1)
+        return PolicyOutputs(logprobs_BT, values_BT=values_BT)
 
     def blocks(self, module: nn.Module) -> list[nn.Module]:
         return [part for part in module.modules() if type(part).__name__ == "LlamaDecoderLayer"]
@@ -73,15 +98,16 @@ class TinyLlama(Model):
 def build(lora: LoRAConfig = NO_LORA, optimizer: OptimizerConfig = OPTIMIZER, **settings: Any) -> FSDPTrainer:
     """A trainer of this process; `settings` are those of the backend. Any: their values."""
     keep = settings.pop("keep_reference", False)
+    model = TinyLlama(None)
+    if settings.pop("valued", False):
+        model.add_value_head()
     context = TrainerContext(
         rank=int(os.environ.get("RANK", "0")),
         world_size=int(os.environ.get("WORLD_SIZE", "1")),
         seed=3,
         total_steps=10,
     )
-    return FSDPBackend(FSDPConfig(**settings)).build(
-        TinyLlama(None), optimizer, lora, context, keep_reference=keep
-    )
+    return FSDPBackend(FSDPConfig(**settings)).build(model, optimizer, lora, context, keep_reference=keep)
 
 
 def batch(step: int, rows: Sequence[int]) -> TrainBatch:
@@ -100,17 +126,20 @@ def batch(step: int, rows: Sequence[int]) -> TrainBatch:
 
 
 def loss(outputs: PolicyOutputs, rows: TrainBatch) -> LossTerms:
-    """Policy gradient, summed."""
+    """Policy gradient, summed; values learn the advantages."""
     total = -(outputs.logprobs_BT * rows.advantages_BT)[rows.mask_BT].sum()
+    if outputs.values_BT is not None:
+        total = total + (outputs.values_BT - rows.advantages_BT)[rows.mask_BT].square().sum()
     return LossTerms(total, {"loss": (total.detach(), rows.mask_BT.sum())})
 
 
 def train(trainer: FSDPTrainer, steps: Sequence[int]) -> list[float]:
     """Steps on this rank's share; returns the gradient norms."""
     norms = []
+    want = VALUED if trainer.model.value_head(trainer.policy.inner) is not None else LOGPROBS
     for step in steps:
         for rows in SPLITS[100 * trainer.world.size + trainer.world.rank]:
-            trainer.accumulate(batch(step, rows), loss)
+            trainer.accumulate(batch(step, rows), loss, want)
         norms.append(trainer.step(42.0).grad_norm)
     return norms
 
@@ -130,14 +159,16 @@ def weights(trainer: FSDPTrainer, **options: bool) -> dict[str, Tensor]:
     return {n: t.detach().clone() for bucket in trainer.weights(**options) for n, t in bucket.tensors.items()}
 
 
-def scenario(lora: bool, sharding: str, folder: Path) -> dict[str, Any]:  # Any: numbers and weights
+def scenario(case: str, sharding: str, folder: Path) -> dict[str, Any]:  # Any: numbers and weights
     """Three steps, a checkpoint, two more, an export; the two again with an absence between them."""
-    trainer = build(LORA if lora else NO_LORA, sharding=sharding, keep_reference=True)
+    lora, valued = CASES[case]
+    trainer = build(lora, sharding=sharding, keep_reference=True, valued=valued)
     before = trainer.outputs(batch(0, range(ROWS)).inputs, LOGPROBS).logprobs_BT
     norms = train(trainer, range(3))
     trainer.save(folder / "checkpoint")
     norms += train(trainer, range(3, 5))
     found = weights(trainer)
+    values_BT = trainer.outputs(batch(0, range(ROWS)).inputs, VALUED).values_BT
     trainer.export(folder / "export")
     reference = trainer.outputs(batch(0, range(ROWS)).inputs, LOGPROBS, reference=True).logprobs_BT
     trainer.load(folder / "checkpoint")
@@ -151,6 +182,7 @@ def scenario(lora: bool, sharding: str, folder: Path) -> dict[str, Any]:  # Any:
     return {
         "norms": norms,
         "weights": found,
+        "values": values_BT,
         "left_bytes": left_bytes,
         "resumed": all(torch.equal(found[name], again[name]) for name in found),
         "reference_gap": float((before - reference).abs().max()),
@@ -168,10 +200,10 @@ def main(folder: Path) -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group("gloo")
     results = {}
-    for lora in (False, True):
+    for case in CASES:
         for sharding in ("none", "full"):
-            name = f"{'lora' if lora else 'whole'}-{sharding}"
-            results[name] = scenario(lora, sharding, folder / name)
+            name = f"{case}-{sharding}"
+            results[name] = scenario(case, sharding, folder / name)
     if int(os.environ.get("RANK", "0")) == 0:
         torch.save(results, folder / "results.pt")
     if dist.is_initialized():

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fsdp_ranks as support
 
 SCRIPT = Path(__file__).with_name("fsdp_ranks.py")
-CASES = ["whole-none", "whole-full", "lora-none", "lora-full"]
+CASES = [f"{case}-{sharding}" for case in support.CASES for sharding in ("none", "full")]
 Found = dict[int, dict[str, Any]]  # Any: what `fsdp_ranks.scenario` returns
 
 
@@ -86,12 +86,36 @@ def test_only_adapters_are_trained_and_the_names_are_those_of_the_adapted_module
     assert found[2]["whole-full"]["trainable"] == len(found[2]["whole-full"]["weights"])
 
 
-@pytest.mark.parametrize(("saved", "case"), [(2, "whole-full"), (3, "lora-full"), (2, "whole-none")])
+@pytest.mark.parametrize("case", ["whole_valued", "lora_valued"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_sharded_and_replicated_policies_give_the_values_of_one_process(
+    found: Found, case: str, size: int
+) -> None:
+    expected = found[1][f"{case}-none"]["values"]
+    assert expected.std() > 0.01
+    for sharding in ("none", "full"):
+        torch.testing.assert_close(found[size][f"{case}-{sharding}"]["values"], expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["lora_valued-none", "lora_valued-full"])
+def test_beside_adapters_the_value_head_is_trained_and_published_and_nothing_else_of_the_base(
+    found: Found, case: str
+) -> None:
+    got, initial = found[2][case], dict(support.build(support.LORA, valued=True).policy.named())
+    assert got["trainable"] == 2 * 7 * 2 + 2, "the adapters, and the weight and bias of the head"
+    for name, weight in got["weights"].items():
+        frozen = "lora_" not in name and "value_head" not in name
+        assert torch.equal(weight, initial[name]) == frozen, name
+
+
+@pytest.mark.parametrize(
+    ("saved", "case"), [(2, "whole-full"), (3, "lora_valued-full"), (2, "whole_valued-none")]
+)
 def test_a_checkpoint_of_several_ranks_continues_on_one(
     found: Found, folder: Path, saved: int, case: str
 ) -> None:
-    lora = support.LORA if case.startswith("lora") else support.NO_LORA
-    trainer = support.build(lora)
+    lora, valued = support.CASES[case.split("-")[0]]
+    trainer = support.build(lora, valued=valued)
     trainer.load(folder / str(saved) / case / "checkpoint")
     assert trainer.version == 3
     assert support.train(trainer, range(3, 5)) == pytest.approx(found[1][case]["norms"][3:], rel=1e-5)

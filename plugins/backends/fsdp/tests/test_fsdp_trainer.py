@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rlinf_backend_fsdp.lora import apply_lora
+from rlinf_backend_fsdp.lora import adapted_module
 from rlinf_backend_fsdp.optimizer import schedule
 from rlinf_backend_fsdp.trainer import FSDPTrainer
 from torch import Tensor
@@ -98,7 +98,7 @@ def test_the_weights_of_one_rank_are_the_parameters_themselves() -> None:
 
 def test_adapters_depend_on_the_seed_alone_and_spare_the_output_head() -> None:
     first, again, other = (
-        dict(apply_lora(support.TinyLlama(None).module(3), support.LORA, seed).named_parameters())
+        dict(adapted_module(support.TinyLlama(None), support.LORA, seed).named_parameters())
         for seed in (1, 1, 2)
     )
     name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight"
@@ -106,7 +106,7 @@ def test_adapters_depend_on_the_seed_alone_and_spare_the_output_head() -> None:
     assert not torch.equal(first[name], other[name])
     assert not any("lm_head" in key for key, tensor in first.items() if tensor.requires_grad)
     with pytest.raises(ConfigError, match=r"lora.target_modules.*q_porj; there are .*q_proj"):
-        apply_lora(support.TinyLlama(None).module(), LoRAConfig(rank=2, target_modules=("q_porj",)))
+        adapted_module(support.TinyLlama(None), LoRAConfig(rank=2, target_modules=("q_porj",)))
 
 
 def test_a_missing_or_foreign_checkpoint_names_the_path_and_the_cause(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from rlinf_backend_fsdp.config import HFRolloutConfig
-from rlinf_backend_fsdp.lora import apply_lora
+from rlinf_backend_fsdp.lora import adapted_module
 from rlinf_backend_fsdp.rollout import HFRollout
 from torch import nn
 
@@ -203,7 +203,7 @@ def test_misuse_is_explained() -> None:
 
 def test_adapters_reach_the_rollout_and_never_the_base_weights() -> None:
     model, lora = hf_lm(preset="tiny-qwen2"), LoRAConfig(rank=4)
-    trained = apply_lora(model.module(0), lora, 0)
+    trained = adapted_module(model, lora, 0)
     engine = HFRollout(HFRolloutConfig(), model, lora)
     before = {name: tensor.clone() for name, tensor in trained.state_dict().items() if "lora_" not in name}
     sampling, texts = Sampling(max_new_tokens=10, temperature=0.7), set()
