@@ -201,16 +201,20 @@ def test_misuse_is_explained() -> None:
         next(engine.generate(requests(model), Sampling(max_new_tokens=253)))
 
 
-def test_adapters_reach_the_rollout_and_never_the_base_weights() -> None:
+@pytest.mark.parametrize("valued", [False, True])
+def test_adapters_reach_the_rollout_and_never_the_base_weights(valued: bool) -> None:
     model, lora = hf_lm(preset="tiny-qwen2"), LoRAConfig(rank=4)
+    if valued:
+        model.add_value_head()
     trained = adapted_module(model, lora, 0)
     engine = HFRollout(HFRolloutConfig(), model, lora)
-    before = {name: tensor.clone() for name, tensor in trained.state_dict().items() if "lora_" not in name}
+    before = {name: tensor.clone() for name, tensor in trained.state_dict().items() if not _trains(name)}
     sampling, texts = Sampling(max_new_tokens=10, temperature=0.7), set()
     engine.load_weights([WeightBucket(0, dict(trained.named_parameters()))])
     torch.manual_seed(0)
     for version in range(1, 6):
         adapters = {n: p for n, p in trained.named_parameters() if p.requires_grad}
+        assert any("value_head" in name for name in adapters) == valued
         with torch.no_grad():
             for parameter in adapters.values():
                 parameter.add_(0.03 * torch.randn_like(parameter))
@@ -224,3 +228,7 @@ def test_adapters_reach_the_rollout_and_never_the_base_weights() -> None:
     assert len(texts) == 5
     for state in (trained.state_dict(), engine._own_module().state_dict()):
         assert all(torch.equal(state[name], tensor) for name, tensor in before.items())
+
+
+def _trains(name: str) -> bool:
+    return "lora_" in name or "value_head" in name

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlinf_core.rl.logprobs import apply_sampling_transform
+from rlinf_core.rl.logprobs import apply_sampling_transform, entropy_of, logits_gradient
 from rlinf_core.types import Sampling
 
 CHUNK_ELEMENTS = 1 << 22  # logits alive at once (16 MiB in float32)
@@ -20,11 +20,7 @@ CHUNK_ELEMENTS = 1 << 22  # logits alive at once (16 MiB in float32)
 def fused_logprobs(
     hidden_NH: Tensor, weight_VH: Tensor, ids_N: Tensor, sampling: Sampling, want_entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Float32 log-probabilities `[N]` of `ids_N` under the sampling transform, and entropies `[N]`.
-
-    With z the transformed logits and p = softmax(z): d logp / dz = onehot - p and
-    d entropy / dz = -p (log p + entropy).
-    """
+    """Float32 log-probabilities `[N]` of `ids_N` under the sampling transform, and entropies `[N]`."""
     if torch.is_autocast_enabled(hidden_NH.device.type):
         dtype = torch.get_autocast_dtype(hidden_NH.device.type)
         hidden_NH, weight_VH = hidden_NH.to(dtype), weight_VH.to(dtype)
@@ -50,7 +46,7 @@ class _FusedHead(torch.autograd.Function):
             logs_V = _log_distribution(hidden_NH[part], weight_VH, ids_N[part], sampling)
             logprobs_N[part] = logs_V.gather(1, ids_N[part, None]).squeeze(1)
             if want_entropy:
-                entropy_N[part] = -(logs_V.exp() * logs_V.clamp_min(-1e30)).sum(1)
+                entropy_N[part] = entropy_of(logs_V)
             if rows <= ctx.size:
                 ctx.kept = logs_V
         ctx.save_for_backward(hidden_NH, weight_VH, ids_N, entropy_N)
@@ -67,8 +63,8 @@ class _FusedHead(torch.autograd.Function):
             logs_V = ctx.kept
             if logs_V is None:
                 logs_V = _log_distribution(hidden_NH[part], weight_VH, ids_N[part], ctx.sampling)
-            entropies = (entropy_N[part], grads[1][part]) if ctx.want_entropy else None
-            logits_grad = _logits_grad(logs_V, ids_N[part], grads[0][part], entropies)
+            entropies = (logs_V, entropy_N[part], grads[1][part]) if ctx.want_entropy else None
+            logits_grad = logits_gradient(logs_V.exp(), ids_N[part], grads[0][part], entropies)
             if ctx.sampling.temperature not in (0.0, 1.0):
                 logits_grad.div_(ctx.sampling.temperature)
             logits_grad = logits_grad.to(weight_VH.dtype)
@@ -82,15 +78,3 @@ class _FusedHead(torch.autograd.Function):
 def _log_distribution(hidden_NH: Tensor, weight_VH: Tensor, ids_N: Tensor, sampling: Sampling) -> Tensor:
     logits_NV = hidden_NH @ weight_VH.t()
     return torch.log_softmax(apply_sampling_transform(logits_NV, sampling, ids_N), dim=-1)
-
-
-def _logits_grad(
-    logs_NV: Tensor, ids_N: Tensor, logprobs_grad_N: Tensor, entropies: tuple[Tensor, Tensor] | None
-) -> Tensor:
-    if entropies is None:
-        grad_NV = logs_NV.exp().mul_(-logprobs_grad_N[:, None])
-    else:
-        entropy_N, entropy_grad_N = entropies
-        slope_NV = (logs_NV.clamp_min(-1e30) + entropy_N[:, None]) * entropy_grad_N[:, None]
-        grad_NV = logs_NV.exp().mul_(-(slope_NV + logprobs_grad_N[:, None]))
-    return grad_NV.scatter_add_(1, ids_N[:, None], logprobs_grad_N[:, None])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rlinf_core.api import PolicyOutputs
 from rlinf_core.errors import ModelError
-from rlinf_core.rl.logprobs import apply_sampling_transform, entropy, gather_logprobs
+from rlinf_core.rl.logprobs import logprobs_under
 from rlinf_core.types import Experience, Sample, Sampling
 from rlinf_model_hf_lm.architecture import causal_lm, plain_head
 from rlinf_model_hf_lm.forward import response_hidden
@@ -68,9 +68,7 @@ def policy_outputs(
         logits_NV, hidden_NH = _logits(module, inputs, mask_BT, source_BT, "values" in want)
         _forbid_end(logits_NV, mask_BT, sampling, eos_ids)
         ids_N = _tokens(inputs, mask_BT, source_BT)
-        logits_NV = apply_sampling_transform(logits_NV, sampling, ids_N)
-        logprobs_N = gather_logprobs(logits_NV, ids_N)
-        entropy_N = entropy(logits_NV) if "entropy" in want else None
+        logprobs_N, entropy_N = logprobs_under(logits_NV, ids_N, sampling, "entropy" in want)
     else:
         hidden_NH = response_hidden(module, inputs, mask_BT, source_BT, packed=packed)
         if judged and weight_VH is not None:
@@ -109,7 +107,7 @@ def _logits(
     with _watched(module, want_hidden) as seen:
         output: Any = module(input_ids=ids_BS, use_cache=False, logits_to_keep=kept)
     logits_BKV: Tensor = output.logits
-    logits_NV = logits_BKV[row_N, source_N - first - (kept - logits_BKV.shape[1])].float()
+    logits_NV = logits_BKV[row_N, source_N - first - (kept - logits_BKV.shape[1])]
     return logits_NV, seen[0][row_N, source_N] if seen else logits_NV.new_empty(0)
 
 
