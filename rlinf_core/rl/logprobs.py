@@ -195,7 +195,7 @@ def _chunks(logits_V: Tensor, temperature: float, rows: int) -> Iterator[tuple[s
     for matrix_NV in _matrices(logits_V):
         for chunk_CV in torch.split(matrix_NV, rows):
             if room_CV is None:
-                room_CV = _work_space(logits_V, (rows, logits_V.shape[-1]))
+                room_CV = _work_space(logits_V, (min(rows, len(matrix_NV)), logits_V.shape[-1]))
             yield (
                 slice(begin, begin + len(chunk_CV)),
                 _scaled(chunk_CV, temperature),
