@@ -17,7 +17,7 @@ class MLPPolicyConfig:
     init_log_std: float = -0.5  # of continuous actions, in units of half the action range
     chunk: int = 1  # continuous actions per decision
     value_head: Literal["separate", "shared", "none"] = (
-        "separate"  # hidden layers of its own, or the policy's
+        "separate"  # where a critic asks for values: hidden layers of its own, or the policy's
     )
     image_channels: tuple[int, ...] = (16, 32, 32)  # of the three convolutions over pictures
     image_features: int = 128  # of each camera, beside the state

@@ -1,6 +1,7 @@
 """The two action distributions, each with one definition for acting and for training.
 
-Axes: C actions of a chunk, A action dimensions; `...` any leading axes.
+Axes: C actions of a chunk, A action dimensions, K positions of a decision (1, C or C times A, by the level of
+its log-probabilities); leading axes are left out.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +17,9 @@ from torch import Tensor
 
 from rlinf_core.rl.logprobs import entropy, gather_logprobs
 from rlinf_core.rl.noise import normals, uniforms
+
+if TYPE_CHECKING:
+    from rlinf_core.api.capabilities import LogprobLevel
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -36,17 +41,17 @@ class Gaussian:
             units = units + torch.from_numpy(noise).view_as(units).to(units) * self.log_std_CA.exp()
         return self.centre + self.half_range * units
 
-    def logprobs_C(self, actions_CA: Tensor) -> Tensor:
-        """Summed over the dimensions of each action."""
+    def logprobs_K(self, actions_CA: Tensor, executed_C: Tensor, level: LogprobLevel) -> Tensor:
+        """Of what was executed of each position of the level; 0 where that is nothing."""
         units = (actions_CA - self.centre) / self.half_range
         z = (units - self.means_CA) * torch.exp(-self.log_std_CA)
-        each = -0.5 * z.square() - self.log_std_CA - (_HALF_LOG_2PI + math.log(self.half_range))
-        return each.sum(-1)
+        each_CA = -0.5 * z.square() - self.log_std_CA - (_HALF_LOG_2PI + math.log(self.half_range))
+        return _at_level(each_CA, executed_C, level)
 
-    def entropy_C(self) -> Tensor:
-        """In nats, of each action."""
-        each = self.log_std_CA + (0.5 + _HALF_LOG_2PI + math.log(self.half_range))
-        return each.sum(-1).expand(self.means_CA.shape[:-1])
+    def entropy_K(self, executed_C: Tensor, level: LogprobLevel) -> Tensor:
+        """In nats, as `logprobs_K`."""
+        each_CA = self.log_std_CA + (0.5 + _HALF_LOG_2PI + math.log(self.half_range))
+        return _at_level(each_CA.expand(self.means_CA.shape), executed_C, level)
 
 
 @dataclass(frozen=True)
@@ -71,3 +76,10 @@ class Categorical:
     def entropy(self) -> Tensor:
         """In nats."""
         return entropy(self.logits_V)
+
+
+def _at_level(each_CA: Tensor, executed_C: Tensor, level: LogprobLevel) -> Tensor:
+    if level == "token":
+        return (each_CA * executed_C.unsqueeze(-1)).flatten(-2)
+    each_C = each_CA.sum(-1) * executed_C
+    return each_C if level == "action" else each_C.sum(-1, keepdim=True)

@@ -1,6 +1,7 @@
 """A perceptron policy for simulators that show states, pictures or both.
 
-Axes: B rows, T decision steps, N environments, S state size, C actions of a chunk, A action dimensions.
+Axes: B rows, D decisions, K positions of a decision, T = D * K positions, N environments, S state size,
+C actions of a chunk, A action dimensions.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rlinf_model_mlp_policy.network import PolicyNetwork
 from rlinf_model_mlp_policy.weights import load_weights, save_weights
 
 if TYPE_CHECKING:
+    from rlinf_core.api.capabilities import LogprobLevel
     from rlinf_core.types import Experience, Sampling, Trajectory
 
 
@@ -35,6 +37,8 @@ class MLPPolicy(Model):
         self._states = 0
         self._pictures: dict[str, tuple[int, ...]] = {}  # camera -> [H, W, 3]
         self._action: Space | None = None
+        self._valued = False
+        self._level: LogprobLevel = "chunk"
 
     def bind(self, observation_space: Mapping[str, Space], action_space: Space) -> None:
         """Raises `ModelError` without a state or picture, or for chunks of discrete actions."""
@@ -54,6 +58,20 @@ class MLPPolicy(Model):
         self._pictures = {name.removeprefix("images/"): observation_space[name].shape for name in cameras}
         self._action = action_space
 
+    def add_value_head(self) -> None:
+        """Networks have the layers of `model.value_head` from now on. Raises `ModelError` for none."""
+        if self.config.value_head == "none":
+            raise ModelError("model.value_head (mlp_policy): none: the algorithm needs values; use separate")
+        self._valued = True
+
+    def value_head(self, module: nn.Module) -> nn.Module | None:
+        """The layers that values alone come from."""
+        return cast("PolicyNetwork", module).value
+
+    def set_logprob_level(self, level: LogprobLevel) -> None:
+        """Of chunks, actions or action dimensions; a discrete action is one position at every level."""
+        self._level = level
+
     def module(self, seed: int = 0) -> nn.Module:
         """A new network drawn from `seed`, or the one in `path`."""
         action = self._bound()
@@ -65,6 +83,7 @@ class MLPPolicy(Model):
                 self.config.chunk * math.prod(action.shape) if continuous else cast("int", action.n),
                 self.config,
                 continuous=continuous,
+                valued=self._valued,
             )
         network.initialise(seed)
         if self.config.path:
@@ -72,19 +91,20 @@ class MLPPolicy(Model):
         return network
 
     def collate(self, rows: Sequence[Experience], width: int | None = None) -> dict[str, Tensor]:
-        """`state` `[B, T, S]`, `images/CAMERA` `[B, T, H, W, 3]`; `actions` `[B, T, C, A]` or `[B, T]`,
-        `executed` `[B, T, C]`."""
+        """`state` `[B, D, S]`, `images/CAMERA` `[B, D, H, W, 3]`; `actions` `[B, D, C, A]` or `[B, D]`,
+        `executed` `[B, D, C]`; `width` positions."""
         episodes = cast("Sequence[Trajectory]", rows)
         width = max(len(row.mask) for row in rows) if width is None else width
-        inputs = {"actions": _pad([row.actions for row in episodes], width)}
+        decisions = -(-width // self._positions)
+        inputs = {"actions": _pad([row.actions for row in episodes], decisions), "width": torch.tensor(width)}
         if self._states:
-            states = [row.observations["state"].reshape(len(row.mask), -1) for row in episodes]
-            inputs["state"] = _pad(states, width)
+            states = [row.observations["state"].reshape(len(row.actions), -1) for row in episodes]
+            inputs["state"] = _pad(states, decisions)
         for camera in self._pictures:
             name = f"images/{camera}"
-            inputs[name] = _pad([row.observations[name] for row in episodes], width)
+            inputs[name] = _pad([row.observations[name] for row in episodes], decisions)
         if self._bound().n is None:
-            inputs["executed"] = _pad([_executed(row) for row in episodes], width)
+            inputs["executed"] = _pad([_executed(row) for row in episodes], decisions)
         return inputs
 
     def policy_outputs(
@@ -94,18 +114,26 @@ class MLPPolicy(Model):
         want: frozenset[Want],
         sampling: Sampling | None = None,
     ) -> PolicyOutputs:
-        """A decision's log-probability is the sum over the executed actions of its chunk."""
+        """Actions that were not executed count neither in log-probabilities nor in entropies. All positions
+        of a decision have its value."""
         _check_sampling(sampling)
-        if "values" in want and self.config.value_head == "none":
-            raise ModelError("model.value_head (mlp_policy): none: the algorithm needs values; use separate")
-        policy, values_BT = self._evaluate(module, inputs, "values" in want)
-        if isinstance(policy, Categorical):
-            entropy_BT = policy.entropy() if "entropy" in want else None
-            return PolicyOutputs(policy.logprobs(inputs["actions"]), entropy_BT, values_BT)
-        executed_BTC = inputs["executed"]
-        logprobs_BT = (policy.logprobs_C(inputs["actions"]) * executed_BTC).sum(-1)
-        entropy_BT = (policy.entropy_C() * executed_BTC).sum(-1) if "entropy" in want else None
-        return PolicyOutputs(logprobs_BT, entropy_BT, values_BT)
+        if "values" in want and self.value_head(module) is None:
+            raise ModelError(
+                "mlp_policy: values were asked for, but the module has no value head: call add_value_head() "
+                "before module()"
+            )
+        policy, values_BD = self._evaluate(module, inputs, "values" in want)
+        width = int(inputs["width"])
+        logprobs_BDK, entropy_BDK = self._judge(policy, inputs, want)
+
+        def in_row(each_BDK: Tensor) -> Tensor:
+            return each_BDK.flatten(1)[:, :width]
+
+        return PolicyOutputs(
+            in_row(logprobs_BDK),
+            None if entropy_BDK is None else in_row(entropy_BDK),
+            None if values_BD is None else in_row(values_BD[..., None].expand_as(logprobs_BDK)),
+        )
 
     @torch.no_grad()
     def act(
@@ -118,12 +146,18 @@ class MLPPolicy(Model):
         """Actions as drawn, without gradient: a simulator's bounds are not applied here."""
         if self._states:
             observations = {**observations, "state": observations["state"].flatten(1)}
-        policy, values_N = self._evaluate(module, observations, self.config.value_head != "none")
+        policy, values_N = self._evaluate(module, observations, self.value_head(module) is not None)
         actions = policy.sample(seeds, greedy)
         if isinstance(policy, Categorical):
-            return ActionSample(actions, policy.logprobs(actions), values_N)
-        logprobs_NC = policy.logprobs_C(actions)
-        return ActionSample(actions, logprobs_NC.sum(-1), values_N, logprobs_NC)
+            logprobs_N = policy.logprobs(actions)
+            logprobs_NK = None if self._level == "chunk" else logprobs_N[:, None]
+            return ActionSample(actions, logprobs_N, values_N, logprobs_NK=logprobs_NK)
+        executed_NC = torch.ones(actions.shape[:2], device=actions.device)
+        if self._level == "chunk":
+            logprobs_NC = policy.logprobs_K(actions, executed_NC, "action")
+            return ActionSample(actions, logprobs_NC.sum(-1), values_N, logprobs_NC)
+        each_NK = policy.logprobs_K(actions, executed_NC, self._level)
+        return ActionSample(actions, each_NK.sum(-1), values_N, logprobs_NK=each_NK)
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """`model.safetensors` and `config.json`."""
@@ -133,6 +167,28 @@ class MLPPolicy(Model):
         if self._action is None:
             raise ModelError("model mlp_policy takes its sizes from a simulator; name one with --simulator")
         return self._action
+
+    @property
+    def _positions(self) -> int:
+        """Of a decision."""
+        action, chunk = self._bound(), self.config.chunk
+        if action.n is not None or self._level == "chunk":
+            return 1
+        return chunk if self._level == "action" else chunk * math.prod(action.shape)
+
+    def _judge(
+        self, policy: Gaussian | Categorical, inputs: Mapping[str, Tensor], want: frozenset[Want]
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities `[B, D, K]`, 0 where they are not wanted, and entropies."""
+        actions = inputs["actions"]
+        if not want & {"logprobs", "entropy"}:
+            return torch.zeros((*actions.shape[:2], self._positions), device=actions.device), None
+        if isinstance(policy, Categorical):
+            logprobs_BD1 = policy.logprobs(actions)[..., None]
+            return logprobs_BD1, policy.entropy()[..., None] if "entropy" in want else None
+        executed_BDC, level = inputs["executed"], self._level
+        entropy_BDK = policy.entropy_K(executed_BDC, level) if "entropy" in want else None
+        return policy.logprobs_K(actions, executed_BDC, level), entropy_BDK
 
     def _evaluate(
         self, module: nn.Module, observations: Mapping[str, Tensor], values: bool

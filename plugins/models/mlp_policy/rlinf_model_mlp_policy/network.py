@@ -22,8 +22,8 @@ class PolicyNetwork(nn.Module):
     """`[..., S]` states and `[..., H, W, 3]` pictures to `[..., outputs]` and `[...]` values.
 
     Features of pictures stand behind the state, and serve actions and values alike. `log_std`
-    (`[outputs]`) exists for continuous actions only. The last layer of the actions starts near zero, so
-    that a new policy prefers no action.
+    (`[outputs]`) exists for continuous actions only, `value` only if it was asked for. The last layer of
+    the actions starts near zero, so that a new policy prefers no action.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class PolicyNetwork(nn.Module):
         config: MLPPolicyConfig,
         *,
         continuous: bool,
+        valued: bool,
     ) -> None:
         super().__init__()
         self.states = states
@@ -42,17 +43,18 @@ class PolicyNetwork(nn.Module):
         self.log_std: nn.Parameter | None = None
         if continuous:
             self.log_std = nn.Parameter(torch.full((outputs,), config.init_log_std))
-        self.value: nn.Sequential | None = None
-        self.shares_layers = config.value_head == "shared"
-        if config.value_head != "none":
-            own = [] if self.shares_layers else _hidden(sizes, config.activation)
-            self.value = nn.Sequential(*own, nn.Linear(sizes[-1], 1))
         self.pictures = nn.ModuleDict(
             {name: PictureEncoder(shape, config) for name, shape in sorted(pictures.items())}
         )
+        self.value: nn.Sequential | None = None
+        self.shares_layers = config.value_head == "shared"
+        if valued:
+            own = [] if self.shares_layers else _hidden(sizes, config.activation)
+            self.value = nn.Sequential(*own, nn.Linear(sizes[-1], 1))
 
     def initialise(self, seed: int) -> None:
-        """Orthogonal weights (Saxe et al. 2014) drawn from `seed`, biases 0."""
+        """Orthogonal weights (Saxe et al. 2014) drawn from `seed`, biases 0; values come last, so that the
+        policy is the same without them."""
         generator = torch.Generator().manual_seed(seed)
         last = {self.layers[-1]: 0.01}
         if self.value is not None:

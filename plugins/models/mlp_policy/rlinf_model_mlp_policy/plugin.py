@@ -17,7 +17,11 @@ def rlinf_register_models() -> list[ModelSpec]:
             config=MLPPolicyConfig,
             target="rlinf_model_mlp_policy.model:MLPPolicy",
             provides=ModelCapabilities(
-                modality="embodied", value_head=True, discrete_actions=True, continuous_actions=True
+                modality="embodied",
+                value_head=True,
+                logprob_levels=frozenset({"chunk", "action", "token"}),
+                discrete_actions=True,
+                continuous_actions=True,
             ),
             suggests={"optimizer": {"lr": 3e-3}},
         )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rlinf_core.api import Space
     from rlinf_model_mlp_policy.config import MLPPolicyConfig
 
+_VALUES = "value."  # where the names of a value head's weights begin
+
 
 def save_weights(
     state: Iterator[tuple[str, Tensor]],
@@ -38,19 +40,34 @@ def save_weights(
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
-    """Fill the network. Raises `ModelError` for a missing or unreadable file and for other sizes."""
+    """Fill the network; a value head that only one of the two has is left as it is, or left out.
+
+    Raises `ModelError` for a missing or unreadable file and for other sizes.
+    """
     file = path / "model.safetensors"
     try:
         tensors = load_file(file)
     except (OSError, SafetensorError) as err:
         raise ModelError(f"model.path (mlp_policy): cannot read {file}: {err}") from err
-    own = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    state = network.state_dict()
+    if not (_is_valued(state) and _is_valued(tensors)):
+        state, tensors = _without_values(state), _without_values(tensors)
+    own = {name: tuple(tensor.shape) for name, tensor in state.items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if own != found:
         different = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
         first = different[0]
         raise ModelError(
             f"model.path (mlp_policy): {file} holds a policy of other sizes: {first} is {found.get(first)}, "
-            f"this run needs {own.get(first)}; check model.hidden, model.chunk and the simulator"
+            f"this run needs {own.get(first)}; check model.hidden, model.chunk, model.value_head and the "
+            "simulator"
         )
-    network.load_state_dict(tensors)
+    network.load_state_dict(tensors, strict=False)
+
+
+def _is_valued(tensors: Mapping[str, Tensor]) -> bool:
+    return any(name.startswith(_VALUES) for name in tensors)
+
+
+def _without_values(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(_VALUES)}

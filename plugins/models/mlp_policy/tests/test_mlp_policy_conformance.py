@@ -10,3 +10,8 @@ from rlinf_core.testing import parametrize_with_checks
 @parametrize_with_checks("models", "mlp_policy")
 def test_the_policy_conforms(check: Callable[[], None]) -> None:
     check()
+
+
+@parametrize_with_checks("models", "mlp_policy", config={"chunk": 3, "value_head": "shared"})
+def test_a_policy_of_chunks_conforms(check: Callable[[], None]) -> None:
+    check()

@@ -23,9 +23,13 @@ CAMERAS = {f"images/{name}": Space(shape=(36, 44, 3), low=0.0, high=255.0) for n
 WANT = frozenset({"logprobs", "values"})
 
 
-def policy(spaces: dict[str, Space], action: Space = BOX, **options: Any) -> MLPPolicy:
+def policy(
+    spaces: dict[str, Space], action: Space = BOX, *, valued: bool = True, **options: Any
+) -> MLPPolicy:
     model = MLPPolicy(MLPPolicyConfig(**{"hidden": (4,), **options}))
     model.bind(spaces, action)
+    if valued:
+        model.add_value_head()
     return model
 
 
@@ -89,14 +93,57 @@ def test_values_in_acting_and_in_training_are_the_same(head: str, action: Space)
     assert reached == ({"value"} if head == "separate" else {"value", "layers"})
 
 
-def test_a_value_head_changes_nothing_of_the_actions_and_can_be_left_out() -> None:
-    state = {"state": torch.ones(1, 2)}
-    without, beside = (policy(STATE, value_head=head) for head in ("none", "separate"))
-    plain = without.act(without.module(3), state, [5])
-    assert torch.equal(plain.actions, beside.act(beside.module(3), state, [5]).actions)
+@pytest.mark.parametrize("spaces", [STATE, {**STATE, **CAMERAS}], ids=["state", "pictures"])
+def test_a_value_head_changes_nothing_of_the_actions_and_is_built_only_when_asked_for(spaces: Any) -> None:
+    seen = {"state": torch.ones(1, 2), **pictures(1)}
+    seen = {name: seen[name] for name in spaces}
+    without, beside = policy(spaces, valued=False), policy(spaces)
+    module = without.module(3)
+    assert not any(name.startswith("value") for name in module.state_dict())
+    plain = without.act(module, seen, [5])
+    assert torch.equal(plain.actions, beside.act(beside.module(3), seen, [5]).actions)
     assert plain.values_N is None
+    row = trajectory(seen, plain.actions)
+    with pytest.raises(ModelError, match=r"no value head: call add_value_head\(\) before module\(\)"):
+        without.policy_outputs(module, without.collate([row]), WANT)
     with pytest.raises(ModelError, match=r"model.value_head .mlp_policy.: none: the algorithm needs values"):
-        without.policy_outputs(without.module(), without.collate([trajectory(state, plain.actions)]), WANT)
+        policy(STATE, value_head="none")
+
+
+def test_values_alone_judge_no_action() -> None:
+    model = policy(STATE)
+    module = model.module(1)
+    row = trajectory({"state": torch.ones(2, 2)}, torch.zeros(2, 1, 1))
+    both = model.policy_outputs(module, model.collate([row], width=3), WANT)
+    alone = model.policy_outputs(module, model.collate([row], width=3), frozenset({"values"}))
+    assert alone.logprobs_BT.tolist() == [[0.0, 0.0, 0.0]]
+    assert not alone.logprobs_BT.requires_grad
+    assert torch.equal(alone.values_BT[:, :2], both.values_BT[:, :2])
+
+
+@pytest.mark.parametrize(("written", "read"), [(True, False), (False, True)])
+def test_an_exported_policy_starts_a_run_that_has_a_value_head_or_not(
+    written: bool, read: bool, tmp_path: Path
+) -> None:
+    model = policy(STATE, valued=written)
+    module = model.module(3)
+    model.export(iter(module.state_dict().items()), tmp_path)
+    again, fresh = (policy(STATE, valued=read, path=path).module(9) for path in (str(tmp_path), ""))
+    for name, tensor in again.state_dict().items():
+        source = fresh if name.startswith("value") else module
+        assert torch.equal(tensor, source.state_dict()[name]), name
+
+
+def test_an_exported_value_head_comes_back_and_one_of_another_kind_is_refused(tmp_path: Path) -> None:
+    model = policy(STATE)
+    module = model.module(3)
+    model.export(iter(module.state_dict().items()), tmp_path)
+    again = policy(STATE, path=str(tmp_path)).module(9).state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in module.state_dict().items())
+    with pytest.raises(
+        ModelError, match=r"value.0.bias is \(4,\), this run needs \(1,\); .*model.value_head"
+    ):
+        policy(STATE, path=str(tmp_path), value_head="shared").module()
 
 
 def test_features_of_pictures_are_those_of_three_convolutions_and_stand_behind_the_state() -> None:
