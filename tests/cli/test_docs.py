@@ -35,7 +35,10 @@ PAGES = [
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("index", "cli", "configuration", "plugin-algorithm", "data-and-rewards", "modes")
+        for name in (
+            *("index", "cli", "configuration", "plugin-algorithm", "data-and-rewards", "modes"),
+            *("algorithms-grpo", "algorithms-dapo"),
+        )
     ),
 ]
 SKIPPED = {  # start of a command -> why it is not run here
