@@ -1,1 +1,1 @@
-"""Numerics of reinforcement learning: pure functions on tensors, in float32, with masks."""
+"""Numerics of reinforcement learning: pure functions on tensors, at least in float32, with masks."""
