@@ -27,7 +27,11 @@ class Observation:
 @dataclass
 class Transition:
     """The outcome of one action chunk. Once an environment has ended inside a chunk, the rest of
-    its chunk is not executed: `executed` is False there and rewards are 0."""
+    its chunk is not executed: `executed` is False there and rewards are 0.
+
+    Recorded episodes end with their first success. A simulator that goes on after it says by
+    `success_NC` which action it was, so that the rest of the chunk is not trained on.
+    """
 
     observation: Observation  # after automatic reset where an episode ended
     rewards_NC: NDArray[np.float32]
@@ -36,6 +40,7 @@ class Transition:
     executed_NC: NDArray[np.bool_]
     success_N: NDArray[np.bool_]  # the episode that ended in this chunk, or is running, has succeeded
     final_observation: Observation | None = None  # before reset; rows of ended episodes are valid
+    success_NC: NDArray[np.bool_] | None = None  # by action, of episodes that go on after a success
 
 
 @dataclass(frozen=True)
