@@ -111,13 +111,14 @@ class Sample(Experience):
 
 @dataclass(kw_only=True)
 class Trajectory(Experience):
-    """One episode of a simulator. T counts policy decisions (action chunks)."""
+    """One episode of a simulator: D policy decisions (action chunks), T = k * D where the model gives k
+    log-probabilities a decision (`Model.set_logprob_level`; else 1)."""
 
-    observations: dict[str, NDArray[Any]]  # name -> [T, ...]
-    actions: NDArray[Any]  # [T, C, A] float, or [T] int for discrete spaces
-    executed: BoolArray | None = None  # [T, C]; None = every action; log-probabilities leave out the rest
+    observations: dict[str, NDArray[Any]]  # name -> [D, ...]
+    actions: NDArray[Any]  # [D, C, A] float, or [D] int for discrete spaces
+    executed: BoolArray | None = None  # [D, C]; None = every action; log-probabilities leave out the rest
     success: bool = False
-    truncated: bool = False  # ended by a time limit, not by the task
+    truncated: bool = False  # ended by a time limit, not by the task; a success ends the task
     final_observation: dict[str, NDArray[Any]] | None = None  # [...] what was seen last, if truncated
 
 

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlinf_core.errors import ConfigError
-from rlinf_core.types import Experience, Sample
+from rlinf_core.types import Experience, Sample, Trajectory
 
 
 def row_tokens(row: Experience) -> int:
     """Positions that a forward pass over this row computes."""
+    if isinstance(row, Trajectory):
+        return len(row.actions)
     prompt = len(row.prompt.token_ids) if isinstance(row, Sample) else 0
     return prompt + len(row.mask)
 

@@ -8,12 +8,11 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rlinf_core.comm.routing import interval_of
 from rlinf_core.comm.spans import span
-from rlinf_core.roles.episodes import Wave
+from rlinf_core.roles.episodes import Wave, observation_arrays
 from rlinf_core.roles.policy import Apart, Beside, Link, PolicyWorker, Question
 from rlinf_core.roles.setup import Spaces, build
 from rlinf_core.types import EpisodeRequest, Trajectory
@@ -179,16 +178,6 @@ class _Requests:
             self._waiting += chunk
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         return taken
-
-
-def observation_arrays(observation: Observation) -> dict[str, NDArray[Any]]:
-    """`state` and `images/CAMERA`, copied, so that a simulator may reuse its buffers."""
-    arrays: dict[str, NDArray[Any]] = {}
-    if observation.state is not None:
-        arrays["state"] = np.array(observation.state, dtype=np.float32)
-    for camera, images in observation.images.items():
-        arrays[f"images/{camera}"] = np.array(images)
-    return arrays
 
 
 def _decision_seed(episode_seed: int, step: int) -> int:

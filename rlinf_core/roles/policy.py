@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -101,8 +101,8 @@ class PolicyWorker(Receiver):
         shown = question.shown or {}
         observations = {name: torch.from_numpy(array).to(device) for name, array in shown.items()}
         sample = self.model.act(self.module, observations, question.seeds, question.greedy)
-        sample.actions = sample.actions.cpu()
-        return Answer(sample, self.version)
+        tensors = {name: value.cpu() for name, value in vars(sample).items() if value is not None}
+        return Answer(replace(sample, **tensors), self.version)
 
     @on_host
     def memory_bytes(self) -> float:

@@ -49,12 +49,13 @@ class Reach(Simulator):
         distance = np.linalg.norm(self.state[:, :2] - self.state[:, 2:], axis=1)
         success = distance < 0.15
         late = ~success & (self.steps >= self.max_episode_steps)
+        final = Observation(state=self.state.copy())
         for n in np.flatnonzero(success | late):
             self._restart(int(n), int(n))
         column = np.ones((self.num_envs, 1), dtype=bool)
         rewards = -distance[:, None].astype(np.float32)
         return Transition(
-            Observation(state=self.state), rewards, success[:, None], late[:, None], column, success
+            Observation(state=self.state), rewards, success[:, None], late[:, None], column, success, final
         )
 
     def _restart(self, n: int, seed: int) -> None:

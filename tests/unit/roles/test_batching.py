@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from rlinf_core.errors import ConfigError
-from rlinf_core.roles.batching import balanced_parts, micro_batches, mini_batches, rank_micro_batches
+from rlinf_core.roles.batching import (
+    balanced_parts,
+    micro_batches,
+    mini_batches,
+    rank_micro_batches,
+    row_tokens,
+)
+from rlinf_core.types import Trajectory
+
+
+def test_an_episode_weighs_its_decisions_whatever_the_level_of_its_logprobs() -> None:
+    for each in (1, 6):
+        row = Trajectory(
+            group=0,
+            replica=0,
+            seed=0,
+            mask=np.ones(4 * each, dtype=bool),
+            logprobs=np.zeros(4 * each, dtype=np.float32),
+            weight_version=0,
+            observations={"state": np.zeros((4, 2), dtype=np.float32)},
+            actions=np.zeros((4, 3, 2), dtype=np.float32),
+        )
+        assert row_tokens(row) == 4
 
 
 def test_rows_are_dealt_longest_first_to_the_lightest_rank() -> None:

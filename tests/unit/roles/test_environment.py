@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import nn
 
 from rlinf_core.api import ActionSample, Model, Observation, Simulator, Space, Transition, WeightBucket
 from rlinf_core.config.schema import Component, RunConfig
-from rlinf_core.errors import ModelError
+from rlinf_core.errors import ModelError, PluginError
 from rlinf_core.plugins import NoConfig
 from rlinf_core.roles import environment as role
 from rlinf_core.roles import policy as policy_role
@@ -26,10 +26,12 @@ from rlinf_core.worker import WorkerContext
 
 @dataclass
 class Rules:
-    """Success at 3; terminates below -2; `sticky` goes on after success, as some simulators do."""
+    """Success at 3; terminates below -2; `sticky` goes on after success, as some simulators do. The
+    simulator itself cuts episodes at `limit`, or leaves that to the recorder."""
 
     limit: int = 6
     sticky: bool = False
+    cuts: bool = True
 
 
 class Line(Simulator):
@@ -55,25 +57,40 @@ class Line(Simulator):
         shape = actions.shape[:2]
         rewards = np.zeros(shape, dtype=np.float32)
         terminated, truncated, executed = (np.zeros(shape, dtype=bool) for _ in range(3))
-        success = np.zeros(shape[0], dtype=bool)
+        success = np.zeros(shape, dtype=bool)
+        final = np.full_like(self.buffer, np.nan)
         for n in range(shape[0]):
             for c in range(shape[1]):
                 self.buffer[n] += (actions[n, c, 0], 1)
                 place, steps = self.buffer[n]
                 executed[n, c], rewards[n, c] = True, place
-                success[n] |= place >= 3
+                success[n, c] = place >= 3
                 terminated[n, c] = place < -2 or (place >= 3 and not self.config.sticky)
-                truncated[n, c] = steps >= self.config.limit and not terminated[n, c]
+                late = self.config.cuts and steps >= self.config.limit
+                truncated[n, c] = late and not terminated[n, c]
                 if terminated[n, c] or truncated[n, c]:
+                    final[n] = self.buffer[n]
                     self.buffer[n] = (-100.0, 0)  # the automatic reset, which must never be recorded
                     break
-        return Transition(Observation(state=self.buffer), rewards, terminated, truncated, executed, success)
+        return Transition(
+            Observation(state=self.buffer),
+            rewards,
+            terminated,
+            truncated,
+            executed,
+            success.any(1),
+            Observation(state=final),
+            success if self.config.sticky else None,
+        )
 
 
 class Push(Model):
-    """Moves by its one weight, `chunk` times a decision; log-probabilities count actions."""
+    """Moves by its one weight, `chunk` times a decision; log-probabilities count actions, or at the finer
+    level two tokens an action. A value is the place it is at."""
 
     chunk = 1
+    finer = False
+    valued = False
 
     def bind(self, observation_space: Any, action_space: Space) -> None:
         self.bound = (observation_space, action_space)
@@ -84,10 +101,14 @@ class Push(Model):
     def act(self, module: Any, observations: Any, seeds: Sequence[int], greedy: bool = False) -> ActionSample:
         self.seeds = getattr(self, "seeds", [])
         self.seeds.append(list(seeds))
+        self.shown = [*getattr(self, "shown", []), observations["state"].tolist()]
         rows = len(observations["state"])
         actions = module.weight.detach().expand(rows, self.chunk, 1) * (0.0 if greedy else 1.0)
-        each = torch.arange(1.0, self.chunk + 1).expand(rows, self.chunk)
-        return ActionSample(actions.clone(), each.sum(1), logprobs_NC=each)
+        values_N = observations["state"][:, 0].clone() if self.valued else None
+        count = self.chunk * (2 if self.finer else 1)
+        each = torch.arange(1.0, count + 1).expand(rows, count)
+        level = {"logprobs_NK" if self.finer else "logprobs_NC": each}
+        return ActionSample(actions.clone(), each.sum(1), values_N, **level)
 
     def collate(self, rows: Any, width: int | None = None) -> dict[str, torch.Tensor]:
         raise AssertionError("not used here")
@@ -103,10 +124,12 @@ def worker(
     push: float = 1.0,
     chunk: int = 1,
     groups: int = 1,
+    finer: bool = False,
+    valued: bool = False,
     **rules: Any,
 ) -> EnvironmentWorker:
     model = Push(NoConfig())
-    model.chunk = chunk
+    model.chunk, model.finer, model.valued = chunk, finer, valued
     monkeypatch.setattr(role, "build", lambda component, *args: Line(component.config, *args))
     monkeypatch.setattr(policy_role, "build_model", lambda config, spaces: model)
     simulator = Component("simulators", "line", Rules(**rules))
@@ -177,6 +200,87 @@ def test_actions_of_a_chunk_after_the_end_count_neither_as_executed_nor_in_the_l
     assert row.reward == 6.0
     assert row.actions.shape == (2, 2, 1)
     assert row.mask.tolist() == [True, True]
+
+
+def test_what_follows_a_success_in_its_chunk_is_masked_out_where_the_simulator_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (row,) = episodes(worker(monkeypatch, num_envs=1, chunk=4, sticky=True, limit=20), 1)
+    assert row.executed is not None
+    assert row.executed.tolist() == [[True, True, False, False]], "it reached 3 with its second action"
+    assert row.logprobs.tolist() == [1.0 + 2.0]
+    assert (row.reward, row.success, row.truncated) == (2.0 + 3.0, True, False)
+    assert row.final_observation is None
+
+
+def test_at_a_finer_level_every_position_has_its_mask_and_an_actions_last_one_its_reward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (row,) = episodes(worker(monkeypatch, num_envs=1, chunk=2, finer=True, valued=True), 0)
+    assert row.mask.tolist() == [True] * 4 + [True, True, False, False]
+    assert row.logprobs.tolist() == [1, 2, 3, 4, 1, 2, 0, 0]
+    assert row.step_rewards is not None
+    assert row.step_rewards.tolist() == [0, 1, 0, 2, 0, 3, 0, 0]
+    assert row.values is not None
+    assert row.values.tolist() == [0] * 4 + [2] * 4
+    assert (row.reward, row.length) == (6.0, 6)
+    assert (len(row.observations["state"]), row.actions.shape) == (2, (2, 2, 1))
+    assert row.executed is not None
+    assert row.executed.tolist() == [[True, True], [True, False]]
+
+
+def test_values_are_recorded_where_the_policy_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = episodes(worker(monkeypatch, num_envs=1, valued=True), 1)
+    assert row.values is not None
+    assert row.values.tolist() == [1, 2]
+    (plain,) = episodes(worker(monkeypatch, num_envs=1), 1)
+    assert plain.values is None
+
+
+@pytest.mark.parametrize("cuts", [True, False], ids=["by the simulator", "by the recorder"])
+def test_only_a_row_cut_by_a_time_limit_has_what_was_seen_last_and_not_the_reset(
+    monkeypatch: pytest.MonkeyPatch, cuts: bool
+) -> None:
+    made = worker(monkeypatch, num_envs=3, push=0.5, limit=3, cuts=cuts, chunk=1)
+    late, also, success = episodes(made, 0, 1, 2)
+    assert (late.truncated, also.truncated, success.truncated) == (True, True, False)
+    for row, place in ((late, 1.5), (also, 2.5)):
+        assert row.final_observation is not None
+        assert row.final_observation["state"].tolist() == [place, 3]
+        assert row.final_observation["state"].dtype == np.float32
+    assert success.success
+    assert success.final_observation is None
+    (fallen,) = episodes(worker(monkeypatch, num_envs=1, push=-1.0, limit=3), 0)
+    assert (fallen.truncated, fallen.final_observation) == (False, None), "it fell at its time limit"
+
+
+@pytest.mark.parametrize("sticky", [True, False])
+def test_a_success_at_the_time_limit_ends_the_task(monkeypatch: pytest.MonkeyPatch, sticky: bool) -> None:
+    (row,) = episodes(worker(monkeypatch, num_envs=1, limit=2, sticky=sticky), 1)
+    assert (row.length, row.success, row.truncated, row.finish) == (2, True, False, "stop")
+    assert row.final_observation is None
+
+
+def test_after_an_automatic_reset_the_policy_sees_the_reset_and_the_record_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = worker(monkeypatch, num_envs=2)
+    short, long = episodes(made, 2, 0)
+    shown = policy_of(made).model.shown  # type: ignore[attr-defined]
+    assert shown == [[[2, 0], [0, 0]], [[-100, 0], [1, 1]], [[-100, 0], [2, 2]]]
+    assert short.observations["state"].tolist() == [[2, 0]]
+    assert long.observations["state"].tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_a_simulator_that_cuts_an_episode_without_its_last_observation_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = worker(monkeypatch, num_envs=1, push=0.0, limit=1)
+    simulator = made.groups[0].simulator
+    step = simulator.step
+    monkeypatch.setattr(simulator, "step", lambda actions: replace(step(actions), final_observation=None))
+    with pytest.raises(PluginError, match="gave no final_observation"):
+        episodes(made, 1)
 
 
 def test_requests_fill_waves_and_seats_left_over_are_off_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
