@@ -1,0 +1,302 @@
+"""What rollout and trainer have to agree on, in real runs of tiny models (15 to 20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rlinf_model_hf_lm.config import HFLMConfig
+from rlinf_model_hf_lm.model import HFLM
+
+from rlinf_core.roles.step_update import StepUpdate
+from rlinf_core.roles.update import Updater
+from rlinf_core.types import Experience, Sample, Sampling
+
+LOGPROBS = frozenset({"logprobs"})
+EOS = 2
+STILL = ("optimizer.lr=0", "train.skip_gradient_free=false")
+SEVERAL = ("train.mini_batches=2", "train.update_epochs=2")
+
+
+# 15
+
+
+@pytest.mark.parametrize("old", ["auto", "rollout"])
+def test_without_learning_rate_the_ratio_stays_one_over_steps_and_updates(
+    tiny_run: Callable[..., Any], old: str
+) -> None:
+    run = tiny_run("algo=grpo", "algo.group_size=4", *STILL, *SEVERAL, f"train.old_logprobs={old}")
+    before = run.weights()
+    for step in range(3):
+        metrics = run.step(step).metrics
+        assert metrics["train/ratio"] == pytest.approx(1.0, abs=1e-5)
+        assert metrics["train/approx_kl"] < 1e-9
+        assert metrics["train/clip_fraction"] == 0.0
+        assert metrics["train/logprob_mismatch_max"] < 1e-4
+        assert metrics["train/grad_norm"] > 0.0
+    assert run.worker("actor").trainer.version == 3 * 4
+    assert all(torch.equal(before[name], now) for name, now in run.weights().items())
+
+
+def test_the_mismatch_is_what_rollout_and_trainer_differ_by_before_any_clip_or_cap(
+    updater: Callable[..., Updater], text_row: Callable[..., Sample]
+) -> None:
+    """The rollout says 1 nat less at every second token: far outside of clips and caps."""
+    options = ("algo.group_size=2", "algo.importance_cap=1.01", "algo.clip_ratio=0.01")
+    made = updater("algo=grpo", *options, "train.old_logprobs=rollout", "optimizer.lr=0")
+    rows = [text_row([1, 5], [7, 8, 9, EOS], reward=1.0), text_row([1, 5], [9, 9, 4, EOS], reward=0.0)]
+    said_BT = made.estimate(rows, LOGPROBS).logprobs_BT.numpy()
+    for row, logprobs_T in zip(rows, said_BT, strict=True):
+        row.logprobs = (logprobs_T - [0, 1, 0, 1]).astype(np.float32)
+    update = StepUpdate(made, 0)
+    update.add(rows)
+    report = update.finish()
+    means = {name: total / count for name, (total, count) in report.sums.items()}
+    assert means["logprob_mismatch"] == pytest.approx(0.5, abs=1e-5)
+    assert means["mismatch_kl"] == pytest.approx((np.e - 2) / 2, abs=1e-5)
+    assert report.peaks["logprob_mismatch_max"] == pytest.approx(1.0, abs=1e-5)
+    assert means["ratio"] == pytest.approx((1 + np.e) / 2, abs=1e-5)
+
+
+# 16
+
+
+TRANSFORM = ("sampling.temperature=0.7", "sampling.top_p=0.9", "sampling.top_k=20")
+
+
+def test_both_sides_apply_temperature_top_p_and_top_k_while_the_policy_learns(
+    tiny_run: Callable[..., Any],
+) -> None:
+    run = tiny_run("model.preset=tiny-llama", "algo=grpo", "algo.group_size=4", *TRANSFORM)
+    for step in range(3):
+        module, model = run.worker("actor").trainer.policy.inner, run.worker("actor").updater.model
+        version = run.worker("actor").trainer.version
+        with torch.no_grad():
+            start = {name: p.clone() for name, p in module.named_parameters()}
+        result = run.step(step)
+        assert result.metrics["train/logprob_mismatch_max"] < 1e-4
+        assert {row.weight_version for row in result.rows} == {version} == {step}
+        assert _plain_gap(model, start, result.rows) > 0.3, "without the transform they would differ"
+
+
+def _plain_gap(model: HFLM, weights: dict[str, torch.Tensor], rows: Sequence[Experience]) -> float:
+    """The mean difference to log-probabilities that know nothing of the transform."""
+    module = model.module(0)
+    module.load_state_dict(weights, strict=False)
+    with torch.no_grad():
+        plain_BT = model.policy_outputs(module, model.collate(rows), LOGPROBS, Sampling()).logprobs_BT
+    gaps = [np.abs(plain_BT[i, : len(row.mask)].numpy() - row.logprobs) for i, row in enumerate(rows)]
+    return float(np.concatenate(gaps).mean())
+
+
+# 17 and 18
+
+
+@pytest.fixture
+def merging_model(tmp_path: Path) -> Path:
+    """A model whose tokenizer joins pairs of digits, so that digits drawn one by one are read back as
+    pairs; its end token is its padding too."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    pieces = ["<unk>", "<s>", "</s>", *"0123456789=", *(a + b for a in "0123456789" for b in "0123456789")]
+    merges = [(a, b) for a in "0123456789" for b in "0123456789"]
+    tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges, unk_token="<unk>"))
+    tokenizer.decoder = decoders.Fuse()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>"
+    ).save_pretrained(tmp_path / "merging")
+    torch.manual_seed(0)
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(pieces),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            max_position_embeddings=64,
+            bos_token_id=1,
+            eos_token_id=EOS,
+            pad_token_id=EOS,
+        )
+    ).save_pretrained(tmp_path / "merging")
+    return tmp_path / "merging"
+
+
+def test_ids_that_were_generated_are_the_ids_that_are_trained(
+    tiny_run: Callable[..., Any], merging_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[list[int]] = []
+    collate = HFLM.collate
+
+    def watched(self: HFLM, rows: Sequence[Experience], width: int | None = None) -> Any:
+        inputs = collate(self, rows, width)
+        lengths_B = inputs["prompt_lengths"] + inputs["response_lengths"]
+        trained.extend(ids[:n].tolist() for ids, n in zip(inputs["input_ids"], lengths_B, strict=True))
+        return inputs
+
+    monkeypatch.setattr(HFLM, "collate", watched)
+    run = tiny_run(
+        'model.preset=""',
+        f"model.path={merging_model}",
+        "algo=grpo",
+        "algo.group_size=8",
+        "train.skip_gradient_free=false",
+    )
+    processor = run.worker("actor").updater.model.processor()
+    result = run.step(0)
+    generated = [[*row.prompt.token_ids.tolist(), *row.response_ids.tolist()] for row in result.rows]
+    assert sorted(trained) == sorted(generated)
+    again = [processor.encode_response(row.text)[:-1] for row in result.rows]
+    ends = [row.response_ids[-1] == EOS for row in result.rows]
+    ids = [row.response_ids.tolist()[: -1 if end else None] for row, end in zip(result.rows, ends, strict=True)]
+    assert sum(one != other for one, other in zip(again, ids, strict=True)) > 8, "they do not round-trip"
+    assert result.metrics["train/logprob_mismatch_max"] < 1e-4
+
+
+def test_where_the_end_pads_too_the_end_is_trained_and_the_padding_is_not(
+    updater: Callable[..., Updater], merging_model: Path, text_row: Callable[..., Sample]
+) -> None:
+    made = updater('model.preset=""', f"model.path={merging_model}", "algo=grpo", "algo.group_size=2")
+    processor = made.model.processor()
+    assert processor.pad_id in processor.eos_ids
+    rows = [text_row([3, 13], [5, EOS], reward=1.0), text_row([3, 13], [5, 6, 7, 8], reward=0.0)]
+    seen: list[torch.Tensor] = []
+    loss = made.algorithm.loss
+
+    def watched(outputs: Any, batch: Any) -> Any:
+        outputs.logprobs_BT.register_hook(lambda gradient: seen.append(gradient.clone()))
+        return loss(outputs, batch)
+
+    made.algorithm.loss = watched  # type: ignore[method-assign]
+    update = StepUpdate(made, 0)
+    update.add(rows)
+    update.finish()
+    (gradient_BT,) = seen
+    short = gradient_BT[gradient_BT[:, 0].argmin()]  # of the good row, whose log-probability is to grow
+    assert (short != 0).tolist() == [True, True, False, False]
+    assert short[1] == short[0]
+    assert (gradient_BT != 0).sum() == 2 + 4
+
+
+def test_a_demonstration_teaches_to_end_where_the_end_pads_too(
+    tiny_run: Callable[..., Any], merging_model: Path
+) -> None:
+    run = tiny_run('model.preset=""', f"model.path={merging_model}", "algo=grpo", "optimizer.lr=1e-2")
+    rows = run.source.demonstrations(16)
+    assert all(row.response_ids[-1] == EOS and row.mask[-1] for row in rows)
+    actor = run.worker("actor")
+
+    def of_ends() -> float:
+        said_BT = actor.estimate(rows, LOGPROBS).logprobs_BT
+        return float(np.mean([said_BT[i, len(row.mask) - 1] for i, row in enumerate(rows)]))
+
+    before = of_ends()
+    actor.imitate([rows] * 10)
+    assert of_ends() > before + 1.0
+
+
+# 19
+
+
+TEMPLATES = {
+    "none": "",
+    "with BOS": "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}=",
+    "without BOS": "{% for m in messages %}{{ m['content'] }}{% endfor %}=",
+}
+
+
+@pytest.mark.parametrize("adds", [True, False], ids=["the tokenizer adds one", "the tokenizer adds none"])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_there_is_exactly_one_bos_before_and_none_after_the_prompt(
+    merging_model: Path, adds: bool, template: str
+) -> None:
+    from tokenizers import processors
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(merging_model)
+    if adds:
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
+        )
+    if TEMPLATES[template]:
+        tokenizer.chat_template = TEMPLATES[template]
+    tokenizer.save_pretrained(merging_model)
+    mode = "always" if TEMPLATES[template] else "never"
+    processor = HFLM(HFLMConfig(path=str(merging_model), chat_template=mode)).processor()  # type: ignore[arg-type]
+    ids = processor.encode_prompt("1=2" if mode == "never" else [{"role": "user", "content": "1=2"}])
+    closed = [4, 13, 5, *([] if mode == "never" else [13])]
+    expected = [1, *closed] if adds or template == "with BOS" else closed
+    assert ids == expected
+    assert processor.encode_response("12") == [26, EOS]
+
+
+# 20
+
+
+@pytest.mark.parametrize("lora", ["lora.rank=0", "lora.rank=2"])
+@pytest.mark.parametrize("words", [("algo=grpo", "algo.group_size=4"), ("algo=ppo", "algo.group_size=4")])
+def test_packed_and_padded_rows_train_as_each_row_alone(
+    updater: Callable[..., Updater], text_row: Callable[..., Sample], words: tuple[str, ...], lora: str
+) -> None:
+    """Prompts of 2 to 30 tokens share a batch, so that a position counted from the wrong place shows."""
+    random = np.random.default_rng(0)
+    prompts = [random.integers(3, 21, n).tolist() for n in (30, 2)]
+    gradients = []
+    for layout in (
+        ("model.packed_forward=true",),
+        ("model.packed_forward=false",),
+        ("train.micro_batch_tokens=1",),
+    ):
+        random = np.random.default_rng(1)
+        rows = [
+            text_row(
+                prompts[i // 4], random.integers(3, 21, n).tolist(), reward=random.random(), group=i // 4
+            )
+            for i, n in enumerate((5, 1, 3, 8, 2, 6, 4, 1))
+        ]
+        made = updater("algo.group_size=4", *words, lora, *layout)
+        _shake_adapters(made.trainer)
+        _, _, columns = made.judge(rows, several=False)
+        objective = made.objective(0)
+        assert objective is not None
+        report = StepUpdate(made, 0).report
+        made.accumulate(rows, range(8), columns, *objective, report)
+        named = made.trainer.policy.named()  # type: ignore[attr-defined]
+        gradients.append({name: p.grad.clone() for name, p in named if p.grad is not None})
+    alone = gradients[-1]
+    for found in gradients[:-1]:
+        assert found.keys() == alone.keys()
+        for name, gradient in alone.items():
+            gap = float((found[name] - gradient).norm() / gradient.norm().clamp_min(1e-3))
+            assert gap < 1e-4, name
+
+
+def _shake_adapters(trainer: Any) -> None:
+    """Adapters start as zeros, which would hide what they do."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in trainer.policy.named():
+            if "lora_B" in name:
+                parameter.normal_(std=0.1)
+
+
+def test_positions_of_a_left_padded_prompt_are_counted_from_its_first_token() -> None:
+    """The decoder of any architecture pads prompts on the left; a short one beside a long one gets the
+    distribution that it has alone."""
+    from rlinf_model_hf_lm.generic_decoder import GenericDecoder
+
+    model = HFLM(HFLMConfig(preset="tiny-qwen2"))
+    module = model.module(3).eval()
+    short, long = np.array([1, 20, 21]), np.arange(3, 60)
+    beside = GenericDecoder(module)
+    alone = GenericDecoder(module)
+    rows = beside.prefill([0, 1], [short, long])[0], alone.prefill([0], [short])[0]
+    torch.testing.assert_close(*rows, rtol=0, atol=2e-5)
+    token = torch.tensor([33, 44])
+    rows = beside.step([0, 1], token)[0], alone.step([0], token[:1])[0]
+    torch.testing.assert_close(*rows, rtol=0, atol=2e-5)
