@@ -27,6 +27,8 @@ class PolicyOptions:
     kl_estimator: Literal["k1", "k2", "k3", "k3-ratio"] = "k3"  # k2, k3-ratio: exact gradient; k1: refused
     entropy_coef: float = 0.0  # weight of the entropy bonus
     importance_cap: float | None = None  # cap of the trainer / rollout weights; None = no correction
+    importance_cap_level: Literal["token", "sequence", "geometric"] = "token"  # what gets a weight of its own
+    importance_cap_mode: Literal["truncate", "mask"] = "truncate"  # mask: no weight outside [1/cap, cap]
     decoupled: bool = False  # clip around the trainer's policy before its first update, not the rollout's
     max_staleness: int = 0  # weight versions that a response may be old; older ones are not trained
     mask_truncated: bool = False  # leave out responses that a length limit cut
@@ -35,8 +37,7 @@ class PolicyOptions:
         self._check_clips()
         self._check_kl()
         self._check_norm()
-        if self.importance_cap is not None and self.importance_cap <= 0.0:
-            raise self.error("importance_cap", "must be above 0, or null for off")
+        self._check_correction()
         if self.entropy_coef < 0.0:
             raise self.error("entropy_coef", "must be 0 or more")
         if self.max_staleness < 0:
@@ -70,6 +71,15 @@ class PolicyOptions:
                 "kl_estimator",
                 "cannot be used in a loss: its expected gradient is zero; use k3, k2 or k3-ratio",
             )
+
+    def _check_correction(self) -> None:
+        least = 1.0 if self.importance_cap_mode == "mask" else 0.0
+        if self.importance_cap is not None and self.importance_cap <= least:
+            raise self.error("importance_cap", f"must be above {least:g}, or null for off")
+        if self.importance_cap is None and self.importance_cap_mode == "mask":
+            raise self.error("importance_cap_mode", "masks by importance_cap; set that too")
+        if self.importance_cap is None and not self.decoupled and self.importance_cap_level != "token":
+            raise self.error("importance_cap_level", "has no effect without importance_cap")
 
     def _check_norm(self) -> None:
         if self.max_tokens_norm < 0:

@@ -107,7 +107,12 @@ def _weights(logprobs_BT: Tensor, batch: TrainBatch, options: PolicyOptions) -> 
     start_BT = logprobs_BT if batch.old_logprobs_BT is None else batch.old_logprobs_BT
     cap = float("inf") if options.importance_cap is None else options.importance_cap
     return truncated_importance(
-        start_BT, batch.rollout_logprobs_BT, batch.mask_BT, cap, options.importance_level
+        start_BT,
+        batch.rollout_logprobs_BT,
+        batch.mask_BT,
+        cap,
+        options.importance_cap_level,
+        options.importance_cap_mode,
     )
 
 

@@ -73,8 +73,13 @@ def numpy_loss(new: torch.Tensor, batch: TrainBatch, entropy: np.ndarray, option
                 value = min(value, -config["dual"] * advantage[t])
             if config.get("cap"):
                 gaps = old - rollout
-                gap = float(gaps.sum()) if config.get("sequence") else gaps[t]
-                value *= min(math.exp(gap), config["cap"])
+                gap = {"token": gaps[t], "sequence": gaps.sum(), "geometric": gaps.mean()}[
+                    config.get("cap_level", "token")
+                ]
+                weight = math.exp(gap)
+                if config.get("masks"):
+                    weight *= 1 / config["cap"] <= weight <= config["cap"]
+                value *= min(weight, config["cap"])
             gap = ref[t] - logp[t]
             kl = {"k3": math.exp(gap) - gap - 1, "k2": gap**2 / 2}
             value += config.get("kl", 0.0) * kl[config.get("estimator", "k3")]
@@ -100,6 +105,14 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({"importance_level": "sequence"}, {"sequence": True}),
     ({"importance_level": "sequence", "importance_cap": 1.05}, {"sequence": True, "cap": 1.05}),
+    (
+        {"importance_cap": 1.05, "importance_cap_level": "sequence"},
+        {"cap": 1.05, "cap_level": "sequence"},
+    ),
+    (
+        {"importance_cap": 1.03, "importance_cap_level": "geometric", "importance_cap_mode": "mask"},
+        {"cap": 1.03, "cap_level": "geometric", "masks": True},
+    ),
     ({"importance_cap": 1.05}, {"cap": 1.05}),
     ({"decoupled": True}, {"cap": math.inf}),
     (
