@@ -32,6 +32,10 @@ def letters(prompts, responses, answers, metas):
 
 def one(prompts, responses, answers, metas):
     return [1.0 for _ in responses]
+
+def some(prompts, responses, answers, metas):
+    # right or wrong by the response for prompts that begin with a low digit, always right for others
+    return [float(p[0] > "4" or sum(map(ord, r)) % 2) for p, r in zip(prompts, responses)]
 """
 TEXT = (
     "model=hf_lm",
@@ -46,6 +50,21 @@ TEXT = (
     "engine=inline",
     "ranks=1",
     "reward_pool.workers=0",
+)
+
+
+EMBODIED = (
+    "simulator=gymnasium",
+    "simulator.id=InvertedPendulum-v5",
+    "simulator.max_episode_steps=5",
+    "model=mlp_policy",
+    "model.chunk=2",
+    "trackers=[]",
+    "train.prompts_per_step=4",
+    "train.num_envs=3",
+    "train.steps=9",
+    "engine=inline",
+    "ranks=1",
 )
 
 
@@ -93,6 +112,20 @@ def tiny_run(settings: Callable[..., RunConfig]) -> Iterator[Callable[..., Run]]
 
         def begin(*words: str, **options: str) -> Run:
             config = settings(*words, **options)
+            graph = start(config, default_plan(make_graph(config), 1, "collocated"))
+            ends.callback(graph.stop)
+            return Run(config, graph, make_source(config))
+
+        yield begin
+
+
+@pytest.fixture
+def embodied_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Starts tiny runs in a simulator, and ends them."""
+    with ExitStack() as ends:
+
+        def begin(*words: str) -> Run:
+            config = replace(compose(Options(overrides=(*EMBODIED, *words))), output=str(tmp_path / "run"))
             graph = start(config, default_plan(make_graph(config), 1, "collocated"))
             ends.callback(graph.stop)
             return Run(config, graph, make_source(config))
