@@ -14,6 +14,7 @@ from rlinf_core.api import (
     AlgorithmNeeds,
     Dataset,
     LossTerms,
+    ModelCapabilities,
     Reward,
     RewardResult,
 )
@@ -178,6 +179,32 @@ class Seedless(TinyTextModel):
         return super().module(int(torch.randint(10**6, ())))
 
 
+class Headless(TinyTextModel):
+    """Takes a wish for values and forgets it."""
+
+    def add_value_head(self):
+        pass
+
+
+class Forgetful(Headless):
+    """Has a head, and leaves its values out where nothing else is wanted."""
+
+    def module(self, seed=0):
+        module = super().module(seed)
+        module.values = torch.nn.utils.skip_init(torch.nn.Linear, 16, 1)
+        torch.nn.init.zeros_(module.values.bias)
+        return module
+
+    def value_head(self, module):
+        return module.values
+
+    def policy_outputs(self, module, inputs, want, sampling=None):
+        outputs = super().policy_outputs(module, inputs, want, sampling)
+        if "logprobs" in want and "values" in want:
+            outputs.values_BT = outputs.logprobs_BT * module.values.bias
+        return outputs
+
+
 class DividesEach(SimpleTrainer):
     def accumulate(self, batch, loss, *want):
         rows = max(1, len(batch.mask_BT))
@@ -198,6 +225,9 @@ def test_faults_of_models_backends_and_rollouts_are_found():
 
     assert set(failed(OffByOne, ModelSpec)) == {"check_models_decoder"}
     assert "check_models_seed" in failed(Seedless, ModelSpec)
+    valued = ModelCapabilities(value_head=True)
+    for cls, message in ((Headless, "value_head(module) is None"), (Forgetful, "values_BT is None")):
+        assert message in failed(cls, ModelSpec, provides=valued)["check_models_values"]
     assert "check_backends_micro_batches" in failed(Dividing, BackendSpec)
     assert "check_rollouts_seeds" in failed(SharedGenerator, RolloutSpec)
 
