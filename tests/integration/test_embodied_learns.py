@@ -21,7 +21,6 @@ from rlinf_core.config.options import Options
 from rlinf_core.plugins import NoConfig, Offer, PluginManager, SimulatorSpec, hookimpl
 from rlinf_core.plugins.offers import installed
 from rlinf_core.roles import setup
-from rlinf_core.run import graph
 from rlinf_core.run.runner import Runner, RunSummary
 from rlinf_core.run.view import View
 
@@ -86,15 +85,14 @@ Records = list[dict[str, Any]]
 
 
 def train(
-    monkeypatch: pytest.MonkeyPatch, output: Path, *overrides: str, seed: int = 0
+    monkeypatch: pytest.MonkeyPatch, output: Path, *overrides: str, seed: int = 0, algo: str = "grpo"
 ) -> tuple[RunSummary, Records]:
     manager = PluginManager(offers)
-    for module in (setup, graph):
-        monkeypatch.setattr(module, "plugins", lambda: manager)
+    monkeypatch.setattr(setup, "plugins", lambda: manager)
     options = Options(
         simulator="reach",
         model="mlp_policy",
-        algo="grpo",
+        algo=algo,
         engine="inline",
         ranks=1,
         lr=0.01,
@@ -122,6 +120,23 @@ def test_a_perceptron_learns_to_reach_a_point_within_seconds(
     assert steps[-1]["train/success"] > 0.9
     assert max(step["train/logprob_mismatch_max"] for step in steps) < 1e-5
     assert (tmp_path / "run" / "export" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("critic", ["head", "own"])
+def test_a_critic_learns_what_states_are_worth_and_the_policy_from_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, critic: str
+) -> None:
+    words = ("train.steps=40", "train.prompts_per_step=48", "train.update_epochs=2", "train.mini_batches=2")
+    more = ("algo.gamma=0.99", f"algo.critic={critic}", "algo.critic_warmup=2")
+    summary, records = train(monkeypatch, tmp_path / "run", *words, *more, algo="ppo")
+    assert summary.last["eval/success"] > 0.8
+    steps = [record for record in records if "train/reward" in record]
+    assert steps[0]["train/explained_variance"] < 0.2
+    assert steps[-1]["train/explained_variance"] > 0.6
+    norm = "train/critic_grad_norm" if critic == "own" else "train/grad_norm"
+    assert all(step[norm] > 0.0 for step in steps)
+    assert "train/policy_loss" not in steps[1]
+    assert "train/policy_loss" in steps[2]
 
 
 def test_without_learning_rate_the_policy_ratio_stays_one_over_several_updates(
