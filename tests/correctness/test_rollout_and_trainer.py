@@ -286,17 +286,39 @@ def _shake_adapters(trainer: Any) -> None:
 
 
 def test_positions_of_a_left_padded_prompt_are_counted_from_its_first_token() -> None:
-    """The decoder of any architecture pads prompts on the left; a short one beside a long one gets the
-    distribution that it has alone."""
+    """The decoder of any architecture pads prompts on the left. A model with learned positions, unlike one
+    with rotary ones, shows where it counts from."""
     from rlinf_model_hf_lm.generic_decoder import GenericDecoder
+    from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = HFLM(HFLMConfig(preset="tiny-qwen2"))
-    module = model.module(3).eval()
-    short, long = np.array([1, 20, 21]), np.arange(3, 60)
-    beside = GenericDecoder(module)
-    alone = GenericDecoder(module)
-    rows = beside.prefill([0, 1], [short, long])[0], alone.prefill([0], [short])[0]
-    torch.testing.assert_close(*rows, rtol=0, atol=2e-5)
-    token = torch.tensor([33, 44])
-    rows = beside.step([0, 1], token)[0], alone.step([0], token[:1])[0]
-    torch.testing.assert_close(*rows, rtol=0, atol=2e-5)
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=64, n_positions=96, n_embd=32, n_layer=2, n_head=2, initializer_range=0.3)
+    module = GPT2LMHeadModel(config).eval()
+    prompts = [np.array([1, 20, 21]), np.arange(3, 60)]
+    decoder = GenericDecoder(module)
+    found = [decoder.prefill([0, 1], prompts), decoder.step([0, 1], torch.tensor([33, 44]))]
+    for row, (prompt, token) in enumerate(zip(prompts, (33, 44), strict=True)):
+        ids = torch.tensor([[*prompt.tolist(), token]])
+        with torch.no_grad():
+            alone_LV = module(input_ids=ids).logits[0, -2:]
+        torch.testing.assert_close(torch.stack([part[row] for part in found]), alone_LV, rtol=1e-4, atol=1e-4)
+
+
+def test_positions_in_training_are_counted_from_the_first_token_of_each_prompt(
+    text_row: Callable[..., Sample],
+) -> None:
+    """As above, for rows of unequal prompts in one batch of the trainer."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=64, n_positions=96, n_embd=32, n_layer=2, n_head=2, initializer_range=0.3)
+    module = GPT2LMHeadModel(config).eval()
+    model = HFLM(HFLMConfig(preset="char-llama"))
+    rows = [text_row([1, 20, 21], [33, 34, 35]), text_row(list(range(3, 60)), [7])]
+    with torch.no_grad():
+        found_BT = model.policy_outputs(module, model.collate(rows), LOGPROBS).logprobs_BT
+        for row, logprobs_T in zip(rows, found_BT, strict=True):
+            ids = torch.tensor([[*row.prompt.token_ids.tolist(), *row.response_ids.tolist()]])
+            logits_TV = module(input_ids=ids).logits[0, len(row.prompt.token_ids) - 1 : -1].log_softmax(-1)
+            alone_T = logits_TV.gather(1, torch.from_numpy(row.response_ids)[:, None])[:, 0]
+            torch.testing.assert_close(logprobs_T[: len(alone_T)], alone_T, rtol=1e-4, atol=1e-4)
