@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from rlinf_core.api.capabilities import AlgorithmNeeds
-from rlinf_core.config.check_schedule import schedule_problems, schedule_warnings
+from rlinf_core.config.check_algorithm import algorithm_problems, algorithm_warnings
+from rlinf_core.config.check_schedule import came, schedule_problems, schedule_warnings
 from rlinf_core.config.resolve import SpecSource
 from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SECTIONS, RunConfig, task_of, unused_keys
 from rlinf_core.errors import ConfigError
@@ -29,6 +30,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *_parts(config, manager),
         *_modalities(config, specs),
         *_capabilities(config, specs, needs),
+        *algorithm_problems(config, specs),
         *_sampling(config, specs),
         *_batches(config, needs, ranks or config.ranks),
         *schedule_problems(config, needs, ranks or config.ranks),
@@ -36,7 +38,12 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
     ]
     if problems:
         raise ConfigError("\n".join(problems))
-    return [*_idle(config), *schedule_warnings(config, needs), *_learning(config, needs)]
+    return [
+        *_idle(config),
+        *algorithm_warnings(config, needs),
+        *schedule_warnings(config, needs),
+        *_learning(config, needs),
+    ]
 
 
 def _parts(config: RunConfig, manager: SpecSource) -> Iterable[str]:
@@ -82,7 +89,7 @@ def _capabilities(config: RunConfig, specs: dict[str, Any], needs: AlgorithmNeed
     if config.critic is not None and needs.critic != "own":
         yield (
             f"critic: algorithm {algo!r} with these settings trains no critic of its own; remove it"
-            f"{_came(config, 'critic.name')}"
+            f"{came(config, 'critic.name')}"
         )
     if config.lora.rank:
         without = [
@@ -93,7 +100,7 @@ def _capabilities(config: RunConfig, specs: dict[str, Any], needs: AlgorithmNeed
         if without:
             yield (
                 f"lora.rank: {config.lora.rank} asks for adapters, but {' and '.join(without)} cannot use "
-                f"them; set lora.rank=0{_came(config, 'lora.rank')}"
+                f"them; set lora.rank=0{came(config, 'lora.rank')}"
             )
 
 
@@ -126,7 +133,7 @@ def _sampling(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
         if used and not offered:
             yield (
                 f"sampling.{name}: rollout engine {config.rollout.name!r} does not offer it; set "
-                f"sampling.{name}={off}{_came(config, f'sampling.{name}')}"
+                f"sampling.{name}={off}{came(config, f'sampling.{name}')}"
             )
 
 
@@ -137,7 +144,7 @@ def _batches(config: RunConfig, needs: AlgorithmNeeds, ranks: int) -> Iterable[s
     if samples % train.mini_batches:
         yield (
             f"train.mini_batches: {made} cannot be split into {train.mini_batches} equal mini-batches; "
-            f"choose {_near(train.mini_batches, samples)}{_came(config, 'train.mini_batches')}"
+            f"choose {_near(train.mini_batches, samples)}{came(config, 'train.mini_batches')}"
         )
     if samples < ranks:
         prompts = -(-ranks // group)
@@ -184,7 +191,7 @@ def _idle(config: RunConfig) -> Iterable[str]:
         for key in _set_by_user(config, section):
             name = key.rpartition(".")[2]
             if getattr(settings, name) != getattr(SECTIONS[section](), name):
-                yield f"{key}: has no effect while {section}.{switch} is 0{_came(config, key)}"
+                yield f"{key}: has no effect while {section}.{switch} is 0{came(config, key)}"
 
 
 def _learning(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]:
@@ -199,8 +206,3 @@ def _learning(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]:
             f"optimizer.warmup_steps: {config.optimizer.warmup_steps} is not below the {steps} optimizer "
             "steps of this run, so the learning rate never arrives at optimizer.lr"
         )
-
-
-def _came(config: RunConfig, key: str) -> str:
-    origin = config.origins.get(key, "default")
-    return "" if origin == "default" else f" (from {origin})"

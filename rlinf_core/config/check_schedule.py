@@ -14,7 +14,7 @@ def schedule_problems(config: RunConfig, needs: AlgorithmNeeds, devices: int) ->
     if devices == 1 and config.mode in ("disaggregated", "hybrid"):
         yield (
             f"mode: {config.mode} needs components on devices of their own, so at least 2 devices, and this "
-            f"run has 1; choose mode=collocated, or ranks=2 or more{_came(config, 'mode')}"
+            f"run has 1; choose mode=collocated, or ranks=2 or more{came(config, 'mode')}"
         )
     samples = config.train.prompts_per_step * needs.group_size
     chunk, group = config.schedule.chunk, needs.group_size if needs.advantage_scope != "sample" else 1
@@ -22,18 +22,18 @@ def schedule_problems(config: RunConfig, needs: AlgorithmNeeds, devices: int) ->
     if chunk > samples:
         yield (
             f"schedule.chunk: {chunk} is more than the {made} of a step; choose {samples} or fewer"
-            f"{_came(config, 'schedule.chunk')}"
+            f"{came(config, 'schedule.chunk')}"
         )
     elif chunk % group:
         near = " or ".join(str(size) for size in (chunk // group * group, -(-chunk // group) * group) if size)
         yield (
             f"schedule.chunk: {config.algo.name!r} compares the samples of a group, and {chunk} is no "
-            f"multiple of the group size {group}; choose {near}{_came(config, 'schedule.chunk')}"
+            f"multiple of the group size {group}; choose {near}{came(config, 'schedule.chunk')}"
         )
     if config.schedule.stages > (config.train.num_envs or samples):
         yield (
             f"schedule.stages: {config.schedule.stages} groups of {config.train.num_envs or samples} "
-            f"environments leave some empty; choose fewer{_came(config, 'schedule.stages')}"
+            f"environments leave some empty; choose fewer{came(config, 'schedule.stages')}"
         )
 
 
@@ -50,8 +50,8 @@ def _plan_alone(config: RunConfig) -> Iterable[str]:
     }
     for key in (key for key, set_ in beside.items() if set_):
         yield (
-            f"{key}: the plan {config.plan}{_came(config, 'plan')} says it already; drop {key}"
-            f"{_came(config, key)}, or the plan by plan=null"
+            f"{key}: the plan {config.plan}{came(config, 'plan')} says it already; drop {key}"
+            f"{came(config, key)}, or the plan by plan=null"
         )
 
 
@@ -62,20 +62,23 @@ def schedule_warnings(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]
     for name in ("profile", "profile_steps", "replan") if fixed else ():
         if getattr(config.schedule, name) != getattr(defaults, name):
             key = f"schedule.{name}"
-            yield f"{key}: has no effect while {fixed} says where everything runs{_came(config, key)}"
+            yield f"{key}: has no effect while {fixed} says where everything runs{came(config, key)}"
     apart = "collocated components take turns on the same devices" if config.mode == "collocated" else ""
     if config.schedule.stages > 1 and apart:
-        yield f"schedule.stages: has no effect: {apart}{_came(config, 'schedule.stages')}"
+        yield f"schedule.stages: has no effect: {apart}{came(config, 'schedule.stages')}"
     waits = "training needs every sample of a step before it begins" if _waits(config, needs) else ""
     if config.schedule.chunk and (apart or waits):
-        yield f"schedule.chunk: has no effect: {waits or apart}{_came(config, 'schedule.chunk')}"
+        yield f"schedule.chunk: has no effect: {waits or apart}{came(config, 'schedule.chunk')}"
 
 
 def _waits(config: RunConfig, needs: AlgorithmNeeds) -> bool:
-    return needs.advantage_scope == "batch" or config.train.mini_batches * config.train.update_epochs > 1
+    if needs.advantage_scope == "batch" or needs.max_rounds:
+        return True
+    return config.train.mini_batches * config.train.update_epochs > 1
 
 
-def _came(config: RunConfig, key: str) -> str:
+def came(config: RunConfig, key: str) -> str:
+    """` (from X)` of the settings at a key and below it; "" if nobody set them."""
     origins = {name: origin for name, origin in config.origins.items() if f"{name}.".startswith(f"{key}.")}
     found = [origin for origin in origins.values() if origin != "default"]
     return f" (from {found[0]})" if found else ""

@@ -8,7 +8,16 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from rlinf_core.config.schema import COMPONENTS, SCALARS, SECTIONS, Component, RunConfig, unused_keys, used
+from rlinf_core.config.schema import (
+    COMPONENTS,
+    INHERITS,
+    SCALARS,
+    SECTIONS,
+    Component,
+    RunConfig,
+    unused_keys,
+    used,
+)
 
 _REFERENCE = re.compile(r"(\\*)\$\{")  # "${" would be read as a reference, backslashes before it as escapes
 
@@ -16,7 +25,8 @@ _REFERENCE = re.compile(r"(\\*)\$\{")  # "${" would be read as a reference, back
 def dump(config: RunConfig) -> dict[str, Any]:  # Any: JSON values
     """Every setting as JSON-able values, in the form of a recipe.
 
-    Keys that the task does not use are left out. A literal `${` is escaped, as in a recipe.
+    Keys that the task does not use are left out, and those that another section gives. A literal `${` is
+    escaped, as in a recipe.
     """
     unused = unused_keys(config)
     tree: dict[str, Any] = {}
@@ -35,6 +45,10 @@ def dump(config: RunConfig) -> dict[str, Any]:  # Any: JSON values
             tree[section] = {
                 name: value for name, value in settings.items() if used(f"{section}.{name}", unused)
             }
+    for section, source in INHERITS.items():
+        given = tree[source]
+        own = {name: value for name, value in tree.pop(section).items() if value != given[name]}
+        tree |= {section: own} if own else {}
     return tree | {key: plain(getattr(config, key)) for key in SCALARS}
 
 

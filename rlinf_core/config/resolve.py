@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlinf_core.config.reading.convert import convert, convert_field
+from rlinf_core.config.reading.derived import inherited, with_prompts
 from rlinf_core.config.reading.layers import Layer, Merged, Tree, merge
 from rlinf_core.config.reading.shorthands import Shorthands
 from rlinf_core.config.schema import (
@@ -151,10 +152,18 @@ class _Resolver:
         for section, cls in SECTIONS.items():
             parts[section] = convert(cls, self.tree.get(section, {}), section, section, self.merged)
         parts |= self._scalars()
+        if not self.merged.problems:
+            parts |= self._derived(parts)
         if self.merged.problems:
             return None
         config = RunConfig(**parts, origins={})
         return RunConfig(**parts, origins=self._origins(config))
+
+    def _derived(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        algo: Component = parts["algo"]
+        group_size = self.manager.get(algo.kind, algo.name).needs(algo.config).group_size
+        train = with_prompts(parts["train"], group_size, algo.name, self.merged)
+        return {"train": train, **inherited(parts, self.merged)}
 
     def _component(self, key: str, kind: str, tree: Tree | None, required: bool = True) -> Component | None:
         if not tree and not required:

@@ -149,6 +149,11 @@ SECTIONS: Mapping[str, type] = {
     "schedule": ScheduleConfig,
 }
 SCALARS: Sequence[str] = ("seed", "output", "mode", "placement", "plan", "ranks")  # fields of RunConfig
+INHERITS: Mapping[str, str] = {"critic_optimizer": "optimizer"}  # keys not set there are set as here
+RIVALS: Mapping[str, str] = {  # two ways to say one thing; 0 = not said
+    "train.prompts_per_step": "train.samples_per_step",
+    "train.samples_per_step": "train.prompts_per_step",
+}
 UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or single ones
     "text": ("train.num_envs", "schedule.stages"),
     "embodied": (

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlinf_core.config.describe import FieldInfo, describe
 from rlinf_core.config.dump import dump, plain
-from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SCALARS, SECTIONS, RunConfig
+from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, INHERITS, SCALARS, SECTIONS, RunConfig
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}  # not texts in YAML
@@ -88,7 +88,8 @@ def settings_table() -> str:
     whole = {item.name: item for item in describe(RunConfig)}
     rows += [_row(name, whole[name]) for name in SCALARS]
     for section, cls in SECTIONS.items():
-        rows += [_row(f"{section}.{item.name}", item) for item in describe(cls)]
+        source = INHERITS.get(section, "")
+        rows += [_row(f"{section}.{item.name}", item, source) for item in describe(cls)]
     return "\n".join(rows) + "\n"
 
 
@@ -100,9 +101,11 @@ def _component_rows() -> Iterator[str]:
         yield f"| `{section}` | plugins | | one or a list{weight}; kind `{kind}` |"
 
 
-def _row(key: str, item: FieldInfo) -> str:
+def _row(key: str, item: FieldInfo, source: str = "") -> str:
+    """A row of the table; `source` is the section whose value is the default."""
     kind = item.type.replace("|", "\\|")
-    return f"| `{key}` | `{kind}` | `{value_text(plain(item.default))}` | {item.doc} |"
+    default = f"that of `{source}`" if source else f"`{value_text(plain(item.default))}`"
+    return f"| `{key}` | `{kind}` | {default} | {item.doc} |"
 
 
 if __name__ == "__main__":

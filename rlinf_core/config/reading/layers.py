@@ -9,7 +9,7 @@ from typing import Any
 
 from rlinf_core.cluster.placement import component_names
 from rlinf_core.config.reading.shorthands import Shorthands
-from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SCALARS, SECTIONS
+from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, RIVALS, SCALARS, SECTIONS
 from rlinf_core.errors import suggest
 
 Tree = dict[str, Any]  # Any: YAML values
@@ -177,6 +177,18 @@ class _Merger:
                 self._deep(tree[str(name)], here, item)
             else:
                 self._set(tree, str(name), here, item)
+                if here in RIVALS and item != 0:
+                    self._supersede(tree, here, RIVALS[here])
+
+    def _supersede(self, tree: Tree, key: str, rival: str) -> None:
+        """A value takes the place of one that a lower layer gave by another key."""
+        slot = rival.rpartition(".")[2]
+        if not tree.get(slot):
+            return
+        if self.merged.origin(rival) == self.origin:
+            self._problem(key, f"says the same as {rival}={tree[slot]!r}; set one of them")
+        else:
+            self._drop(tree, slot, rival)
 
     def _set(self, tree: Tree, slot: str, key: str, value: Any) -> None:
         self._forget(key)

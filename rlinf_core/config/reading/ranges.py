@@ -39,6 +39,7 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
     TrainConfig: {
         "steps": at_least(0),
         "prompts_per_step": at_least(1),
+        "samples_per_step": at_least(0),
         "mini_batches": at_least(1),
         "update_epochs": at_least(1),
         "micro_batch_tokens": at_least(1),

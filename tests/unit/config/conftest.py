@@ -58,6 +58,18 @@ class GroupConfig:
 
 
 @dataclass(frozen=True)
+class AskingConfig:
+    """Settings of an algorithm that asks for much."""
+
+    clip_ratio: float = 0.2
+    rounds: int = 0
+    greedy: bool = False
+    limit: bool = False
+    recompute: bool = False
+    level: str = "chunk"
+
+
+@dataclass(frozen=True)
 class LmConfig:
     preset: str = ""
     path: str = ""
@@ -93,9 +105,20 @@ def _needs(config: GroupConfig) -> AlgorithmNeeds:
     )
 
 
+def _asks(config: AskingConfig) -> AlgorithmNeeds:
+    return AlgorithmNeeds(
+        max_rounds=config.rounds,
+        greedy_baseline=config.greedy,
+        length_limit=config.limit,
+        recompute_old=config.recompute,
+        logprob_level=config.level,
+    )
+
+
 SPECS: list[PluginSpec] = [
     AlgorithmSpec(name="grpo", summary="Groups", target="x:X", config=GroupConfig, needs=_needs),
     AlgorithmSpec(name="plain", summary="One sample", target="x:X", needs=lambda _: AlgorithmNeeds()),
+    AlgorithmSpec(name="asking", summary="Much", target="x:X", config=AskingConfig, needs=_asks),
     BackendSpec(name="fsdp", summary="", target="x:X", rollout="hf", provides=BackendCapabilities(lora=True)),
     RolloutSpec(name="hf", summary="", target="x:X", provides=RolloutCapabilities(lora=True)),
     RolloutSpec(
