@@ -46,7 +46,11 @@ def test_uneven_and_empty_micro_batches_give_the_gradient_of_the_whole(
     updater: Callable[..., Updater], text_row: Callable[..., Sample], name: str
 ) -> None:
     whole = gradients(updater, text_row, name, [range(8)])
-    for split in ([[0], [1, 2], [3, 4, 5, 6, 7]], [[], [0, 1, 2, 3, 4, 5, 6, 7], []], [[i] for i in range(8)]):
+    for split in (
+        [[0], [1, 2], [3, 4, 5, 6, 7]],
+        [[], [0, 1, 2, 3, 4, 5, 6, 7], []],
+        [[i] for i in range(8)],
+    ):
         parts = gradients(updater, text_row, name, split)
         assert parts.keys() == whole.keys()
         for part, gradient in whole.items():
