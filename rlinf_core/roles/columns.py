@@ -21,6 +21,7 @@ class Columns:
     reference_BT: Tensor | None = None
     returns_BT: Tensor | None = None
     values_BT: Tensor | None = None
+    max_length: int = 0
     fresh: bool = True
 
     def micro_batch(self, chosen: list[int], width: int, inputs: dict[str, Tensor]) -> TrainBatch:
@@ -38,6 +39,7 @@ class Columns:
             reference_logprobs_BT=cut(self.reference_BT),
             returns_BT=cut(self.returns_BT),
             values_BT=cut(self.values_BT),
+            max_length=self.max_length,
         )
 
 

@@ -22,8 +22,13 @@ def pad_rows(rows: Sequence[Any], dtype: Any) -> Tensor:  # Any: numpy arrays an
     return torch.from_numpy(out)
 
 
-def scored_batch(rows: Sequence[Experience]) -> ScoredBatch:
-    """The batch that advantages are computed from; every row has a reward."""
+def scored_batch(
+    rows: Sequence[Experience], *, version: int | None = None, max_length: int = 0
+) -> ScoredBatch:
+    """The batch that advantages are computed from; every row has a reward.
+
+    `version` is that of the policy's weights, if they are known; `max_length` the most decisions of a row.
+    """
     return ScoredBatch(
         rewards_B=torch.tensor([row.reward for row in rows], dtype=torch.float32),
         groups_B=torch.tensor([row.group for row in rows], dtype=torch.int64),
@@ -33,11 +38,25 @@ def scored_batch(rows: Sequence[Experience]) -> ScoredBatch:
         step_rewards_BT=_optional([row.step_rewards for row in rows]),
         reference_logprobs_BT=_optional([row.reference_logprobs for row in rows]),
         values_BT=_optional([row.values for row in rows]),
+        final_values_B=torch.tensor([row.final_value for row in rows], dtype=torch.float32),
+        baselines_B=_numbers([row.baseline for row in rows]),
+        staleness_B=_staleness(rows, version),
+        max_length=max_length,
     )
 
 
 def _truncated(row: Experience) -> bool:
     return row.truncated if isinstance(row, Trajectory) else row.finish == "length"
+
+
+def _staleness(rows: Sequence[Experience], version: int | None) -> Tensor | None:
+    if version is None:
+        return None
+    return torch.tensor([version - row.weight_version for row in rows], dtype=torch.int64)
+
+
+def _numbers(column: Sequence[float | None]) -> Tensor | None:
+    return None if any(value is None for value in column) else torch.tensor(column, dtype=torch.float32)
 
 
 def _optional(columns: Sequence[Any]) -> Tensor | None:

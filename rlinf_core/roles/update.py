@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlinf_core.api.backend import POLICY
+from rlinf_core.config.schema import task_of
 from rlinf_core.roles.batching import rank_micro_batches, row_tokens
 from rlinf_core.roles.columns import Columns, Mismatch, imitation_loss
 from rlinf_core.roles.estimates import LOGPROBS, VALUES, Estimates, estimate
@@ -114,7 +115,8 @@ class Updater:
     def judge(self, rows: Sequence[Experience], *, several: bool) -> tuple[ScoredBatch, Advantages, Columns]:
         """Advantages of some rows, and the tensors to train on; with `several` optimizer steps ahead, old
         log-probabilities too."""
-        batch = scored_batch(rows)
+        version = None if self.critic else self.trainer.version
+        batch = scored_batch(rows, version=version, max_length=self._max_length())
         recompute = self._recomputes(rows, several)
         want: frozenset[Want] = LOGPROBS if recompute else frozenset()
         if self.head and batch.values_BT is None:
@@ -134,22 +136,31 @@ class Updater:
             reference_BT=batch.reference_logprobs_BT,
             returns_BT=advantages.returns_BT if valued else None,
             values_BT=batch.values_BT if valued else None,
+            max_length=batch.max_length,
             fresh=not self.critic,
         )
         return batch, advantages, columns
 
     def _recomputes(self, rows: Sequence[Experience], several: bool) -> bool:
-        """Whether old log-probabilities are the trainer's own."""
+        """Whether old log-probabilities are the trainer's own, and are not simply those of the one forward
+        pass that trains."""
         wanted = self.config.train.old_logprobs
-        if self.critic or wanted == "rollout" or self._stale(rows):
+        if self.critic or wanted == "rollout" or (self._stale(rows) and not self._own_old):
             return False
         return several or wanted == "recompute"
 
     def _rollout_logprobs(self, rows: Sequence[Experience], batch: ScoredBatch) -> Tensor | None:
         """Old log-probabilities that are the rollout's; None where the policy is its own sampler."""
-        if self.config.train.old_logprobs == "rollout" or self._stale(rows):
+        if self.config.train.old_logprobs == "rollout" or (self._stale(rows) and not self._own_old):
             return batch.logprobs_BT
         return None
+
+    @property
+    def _own_old(self) -> bool:
+        return self.algorithm.needs.recompute_old
+
+    def _max_length(self) -> int:
+        return self.config.sampling.max_new_tokens if task_of(self.config) == "text" else 0
 
     def _stale(self, rows: Sequence[Experience]) -> bool:
         return any(row.weight_version != self.trainer.version for row in rows)
