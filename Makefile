@@ -9,7 +9,7 @@ RUN ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: train test test-all lint docs bench clean
+.PHONY: train test test-all lint docs bench crosscheck clean
 
 train: $(VENV)/llm  ## install, then train the embedded model on sorting digits
 	$(BIN)/rlinf train --algo grpo --backend fsdp --output $(RUN)
@@ -32,6 +32,10 @@ docs: $(VENV)/test
 bench: $(VENV)/test $(VENV)/peers  ## all benchmarks beside their peers; rewrites docs/benchmarks.md
 	$(BIN)/python benchmarks/run_all.py
 
+crosscheck: .venvs/crosscheck/ready  ## our numbers beside those of verl and TRL
+	PYTHONPATH="$(subst $() ,:,$(CURDIR) $(addprefix $(CURDIR)/,$(wildcard plugins/algos/*)))" OMP_NUM_THREADS=1 \
+		.venvs/crosscheck/bin/python -m pytest tests/crosscheck -W ignore
+
 $(VENV)/base: constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt torch hatchling editables
@@ -51,6 +55,13 @@ $(VENV)/test: $(VENV)/llm requirements-dev.txt
 $(VENV)/peers: constraints.txt benchmarks/peers/requirements.txt
 	$(PYTHON) -m venv .venvs/peers
 	.venvs/peers/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -r benchmarks/peers/requirements.txt
+	touch $@
+
+# verl asks for older releases than it needs for its numbers, so it comes without its dependencies.
+.venvs/crosscheck/ready: constraints.txt tests/crosscheck/requirements.txt
+	$(PYTHON) -m venv .venvs/crosscheck
+	.venvs/crosscheck/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -r tests/crosscheck/requirements.txt
+	.venvs/crosscheck/bin/python -m pip --disable-pip-version-check -q install --no-deps verl==0.9.1
 	touch $@
 
 clean:

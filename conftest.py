@@ -12,6 +12,7 @@ os.environ.setdefault("MPLBACKEND", "agg")
 
 EXPECTED = (  # reasons for which a test may be skipped on CI
     "needs a CUDA device",
+    "needs the peers (make crosscheck)",
     "the model has no value head",
     "a text model does not act",
     "an embodied model has no decoder and no text",
