@@ -24,6 +24,7 @@ from rlinf_core.run.compose import RunGraph, make_source, start
 from rlinf_core.run.graph import make_graph
 from rlinf_core.run.source import Source
 from rlinf_core.schedule.defaults import default_plan
+from rlinf_core.schedule.plan import Mode
 from rlinf_core.types import Prompt, Sample
 
 REWARD = """
@@ -110,9 +111,9 @@ def tiny_run(settings: Callable[..., RunConfig]) -> Iterator[Callable[..., Run]]
     """Starts tiny text runs, and ends them."""
     with ExitStack() as ends:
 
-        def begin(*words: str, **options: str) -> Run:
+        def begin(*words: str, devices: int = 1, mode: Mode = "collocated", **options: str) -> Run:
             config = settings(*words, **options)
-            graph = start(config, default_plan(make_graph(config), 1, "collocated"))
+            graph = start(config, default_plan(make_graph(config), devices, mode))
             ends.callback(graph.stop)
             return Run(config, graph, make_source(config))
 

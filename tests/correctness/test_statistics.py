@@ -199,8 +199,8 @@ def test_groups_of_equal_raw_rewards_are_replaced_until_the_step_is_full(
         assert metrics["train/kept_share"] == len(uneven) / len(by_group) < 1
         prompts = [rows[0].prompt.index for rows in by_group.values()]
         assert len(set(prompts)) == len(prompts)
-        equal = [rows for rows in by_group.values() if len({len(row.response_ids) for row in rows}) > 1]
-        assert len(equal) > len(uneven), "lengths differ where rewards do not"
+        punished_apart = [rows for rows in by_group.values() if len({row.length for row in rows}) > 1]
+        assert len(punished_apart) > len(uneven), "lengths differ where rewards do not"
 
 
 def test_a_step_that_cannot_be_filled_ends_with_an_error_that_counts(tiny_run: Callable[..., Any]) -> None:

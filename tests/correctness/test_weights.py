@@ -77,6 +77,18 @@ def test_every_sample_names_the_version_that_made_it(tiny_run: Callable[..., Any
         assert {record(row)["weight_version"] for row in rows} == {updates * step}
 
 
+def test_a_rollout_in_another_process_has_all_of_the_version_that_its_samples_name(
+    tiny_run: Callable[..., Any],
+) -> None:
+    """The weights travel; a part of them that came late would show in the log-probabilities."""
+    words = (*GRPO, "optimizer.lr=1e-2", "engine=local", "ranks=2")
+    run = tiny_run(*words, devices=2, mode="disaggregated")
+    for step in range(4):
+        result = run.step(step)
+        assert {row.weight_version for row in result.rows} == {step}
+        assert result.metrics["train/logprob_mismatch_max"] < 1e-4
+
+
 def test_no_token_is_drawn_between_the_first_and_the_last_part_of_an_update(
     tiny_run: Callable[..., Any],
 ) -> None:
