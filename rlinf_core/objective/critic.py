@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from rlinf_core.api.algorithm import LossTerms
 from rlinf_core.errors import ConfigError
-from rlinf_core.objective.policy import aggregated, token_metric
-from rlinf_core.rl.aggregate import denominator
+from rlinf_core.objective.policy import aggregated, loss_count, token_metric
 from rlinf_core.rl.values import value_loss
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def value_terms(outputs: PolicyOutputs, batch: TrainBatch, options: CriticOption
     return LossTerms(
         total,
         {
-            "value_loss": (total.detach(), denominator(batch.mask_BT, options.loss_aggregation)),
+            "value_loss": (total.detach(), loss_count(batch.mask_BT, options)),
             "value_clip_fraction": token_metric(loss.clipped_BT, batch.mask_BT),
             "values": token_metric(values_BT, batch.mask_BT),
         },

@@ -39,7 +39,7 @@ def policy_terms(outputs: PolicyOutputs, batch: TrainBatch, options: PolicyOptio
         loss_BT = loss_BT * weights_BT
         terms.metrics["importance_weight"] = token_metric(weights_BT, mask_BT)
     terms.total = aggregated(loss_BT, batch, options)
-    terms.metrics["policy_loss"] = (terms.total.detach(), denominator(mask_BT, options.loss_aggregation))
+    terms.metrics["policy_loss"] = (terms.total.detach(), loss_count(mask_BT, options))
     if outputs.entropy_BT is not None:
         terms.metrics["entropy"] = token_metric(outputs.entropy_BT, mask_BT)
     if options.entropy_coef > 0.0:
@@ -63,6 +63,14 @@ def policy_terms(outputs: PolicyOutputs, batch: TrainBatch, options: PolicyOptio
 def token_metric(values_BT: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
     """Sum and count for a mean over trained decisions."""
     return values_BT.detach().float().masked_fill(~mask_BT, 0.0).sum(), mask_BT.sum()
+
+
+def loss_count(mask_BT: Tensor, options: PolicyOptions) -> float:
+    """What a loss is divided by where it is shown: its denominator, or with `token-sum`, which has none that
+    adds up over micro-batches, the number of decisions."""
+    if options.loss_aggregation == "token-sum":
+        return float(mask_BT.sum())
+    return denominator(mask_BT, options.loss_aggregation)
 
 
 def aggregated(values_BT: Tensor, batch: TrainBatch, options: PolicyOptions) -> Tensor:

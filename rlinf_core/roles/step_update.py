@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rlinf_core.roles.batching import mini_batches
 from rlinf_core.roles.report import Spread, TrainReport, add
@@ -34,7 +36,7 @@ class StepUpdate:
         self._held: list[Experience] = []
         self._rows = 0
         self._active = 0
-        self._denominator = 0.0
+        self._masks: list[Tensor] = []
         self._facts: dict[str, list[tuple[float, int]]] = {}
         self._seen = Spread()
 
@@ -50,7 +52,8 @@ class StepUpdate:
         if self._held:
             self._epochs(self._held)
         elif self._rows:
-            self._apply(self._denominator, self._active, self._rows)
+            denominator = self.updater.algorithm.denominator(_stacked(self._masks))
+            self._apply(denominator, self._active, self._rows)
         for name, parts in self._facts.items():
             total = sum(count for _, count in parts)
             mean = sum(value * count for value, count in parts) / total
@@ -65,7 +68,7 @@ class StepUpdate:
         if self._objective is None:
             return
         updater.accumulate(rows, active, columns, *self._objective, self.report)
-        self._denominator += updater.algorithm.denominator(batch.mask_BT)
+        self._masks.append(batch.mask_BT)
         self._rows += len(rows)
         self._active += len(active)
 
@@ -112,6 +115,12 @@ class StepUpdate:
         add(self.report.sums, f"{whose}skipped_steps", float(stats.skipped), 1)
         add(self.report.sums, f"{whose}active_rows", active, rows)
         self.report.facts[f"{whose}lr"] = stats.lr
+
+
+def _stacked(masks: Sequence[Tensor]) -> Tensor:
+    """Masks of different widths as one of all rows."""
+    width = max(mask_BT.shape[1] for mask_BT in masks)
+    return torch.cat([functional.pad(mask_BT, (0, width - mask_BT.shape[1])) for mask_BT in masks])
 
 
 def draw_seed(run_seed: int, step: int, epoch: int) -> int:

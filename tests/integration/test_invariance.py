@@ -35,14 +35,16 @@ BASE = (
     "trackers=[]",
     "train.samples_per_step=24",
     f"train.steps={STEPS}",
-    "optimizer.lr=1e-4",
-    "optimizer.eps=1e-6",  # with less, Adam blows the rounding of gradients near zero up to whole steps
+    "optimizer.lr=0.1",
+    "optimizer.eps=1",  # so large that steps follow the size of the gradient, not its sign alone
+    "optimizer.grad_clip=0",
     "reward_pool.workers=0",
 )
 GROUPS = ("algo.group_size=4",)
 ALGORITHMS: Mapping[str, Sequence[str]] = {
     "grpo": ("algo=grpo", *GROUPS),
     "grpo with a KL and entropy": ("algo=grpo", *GROUPS, "algo.kl_coef=0.1", "algo.entropy_coef=0.01"),
+    "grpo with a sum over tokens": ("algo=grpo", *GROUPS, "algo.loss_aggregation=token-sum"),
     "dr_grpo": ("algo=dr_grpo", *GROUPS),
     "gspo": ("algo=gspo", *GROUPS, "train.mini_batches=2"),
     "rloo": ("algo=rloo", *GROUPS),

@@ -17,7 +17,7 @@ class DAPOConfig(PolicyOptions):
     clip_ratio_high: float | None = 0.28  # clip-higher: unlikely tokens may grow more than others shrink
     group_size: int = 8  # responses per prompt
     dynamic_sampling: bool = True  # replace groups whose rewards are all equal by those of other prompts
-    max_rounds: int = 16  # of generation a step, before the run ends with an error
+    max_rounds: int = 32  # of generation a step, before the run ends with an error
     filter_metric: str = ""  # the reward that has to differ within a group, by name; "" = the whole reward
     overlong_buffer: int = 0  # tokens before the longest response allowed where punishment sets in; 0 = off
     overlong_penalty: float = 1.0  # taken from the reward of the longest responses

@@ -166,7 +166,7 @@ def test_rows_without_advantage_are_gradient_free_unless_another_term_moves_them
 
 def test_needs_follow_the_config() -> None:
     assert DAPO(DAPOConfig(group_size=5)).needs == needs(DAPOConfig(group_size=5))
-    assert needs(DAPOConfig()).max_rounds == 16
+    assert needs(DAPOConfig()).max_rounds == 32
     assert needs(DAPOConfig(dynamic_sampling=False)).max_rounds == 0
     assert needs(DAPOConfig(overlong_buffer=4)).length_limit
     assert not needs(DAPOConfig()).length_limit
