@@ -15,7 +15,7 @@ class CriticOptions(RewardKLOptions):
     critic: Literal["head", "own"] = "head"  # a value head of the policy, or a model with its own optimizer
     gamma: float = 1.0  # discount of a decision
     gae_lambda: float = 0.95  # 1 = returns as they came, less the value; lower trusts the values more
-    value_coef: float = 0.5  # weight of the value loss beside the policy's; with critic=head
+    value_coef: float = 0.1  # weight of the value loss beside the policy's; with critic=head
     value_clip: float | None = None  # how far a value may move from its old one in a step; null = any
     value_loss: Literal["mse", "huber"] = "mse"  # half the squared error, or linear beyond huber_delta
     huber_delta: float = 10.0  # with value_loss=huber
