@@ -162,7 +162,7 @@ class _Resolver:
     def _derived(self, parts: Mapping[str, Any]) -> dict[str, Any]:
         algo: Component = parts["algo"]
         group_size = self.manager.get(algo.kind, algo.name).needs(algo.config).group_size
-        train = with_prompts(parts["train"], group_size, algo.name, self.merged)
+        train = with_prompts(parts["train"], group_size, self.merged)
         return {"train": train, **inherited(parts, self.merged)}
 
     def _component(self, key: str, kind: str, tree: Tree | None, required: bool = True) -> Component | None:

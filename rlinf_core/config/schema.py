@@ -34,7 +34,7 @@ class TrainConfig:
 
     steps: int = 100  # of the outer loop: one rollout batch each
     prompts_per_step: int = 32  # prompts (or initial states); times the group size = samples
-    samples_per_step: int = 0  # instead of prompts_per_step: samples, whatever the group size; 0 = not used
+    samples_per_step: int = 0  # instead of prompts_per_step: samples, in whole groups; 0 = not used
     mini_batches: int = 1  # optimizer steps per rollout batch
     update_epochs: int = 1  # passes over each rollout batch
     micro_batch_tokens: int = 8192  # padded tokens of one forward and backward on one rank

@@ -59,10 +59,12 @@ class PolicyWorker(Receiver):
 
     @torch.no_grad()
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
-        """Copy one weight version, completely; returns it. Raises `ModelError` for foreign names."""
+        """Copy one weight version, completely; returns it. Raises `ModelError` for foreign names; the policy
+        does not act again before a version was copied whole."""
         own = self.module.state_dict()
         missing = set(own)
-        version = self.version
+        first = self.version < 0
+        version, self.version = -1, -1
         for bucket in buckets:
             foreign = sorted(set(bucket.tensors) - set(own))
             if foreign:
@@ -71,7 +73,7 @@ class PolicyWorker(Receiver):
                 own[name].copy_(tensor)
             missing -= set(bucket.tensors)
             version = bucket.version
-        if missing and (self.version < 0 or missing == set(own)):  # later ones bring what is trained
+        if missing and (first or missing == set(own)):  # later ones bring what is trained
             raise ModelError(f"the trainer sent no weight {min(missing)!r} for the policy that acts")
         self.version = version
         return version
@@ -96,7 +98,9 @@ class PolicyWorker(Receiver):
 
     @torch.inference_mode()
     def answer(self, question: Question) -> Answer:
-        """Act."""
+        """Act. Raises `ModelError` without a whole version of weights."""
+        if self.version < 0:
+            raise ModelError("the policy that acts has no complete weights; load_weights comes first")
         device = self.context.device
         shown = question.shown or {}
         observations = {name: torch.from_numpy(array).to(device) for name, array in shown.items()}

@@ -14,9 +14,9 @@ from rlinf_core.flows.embodied import EmbodiedFlow
 from rlinf_core.flows.learning import Learners
 from rlinf_core.flows.reasoning import ReasoningFlow
 from rlinf_core.flows.selection import Selection
-from rlinf_core.roles.setup import build, build_algorithm
+from rlinf_core.roles.setup import algorithm_needs, build, build_algorithm
 from rlinf_core.run.crew import Crew, Hosts
-from rlinf_core.run.graph import algorithm_needs, most_groups
+from rlinf_core.run.graph import most_groups
 from rlinf_core.run.source import EpisodeSource, Source, TextSource
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RunGraph:
         """Go on by another plan: groups that it places elsewhere move, with what they have learned."""
         self.crew.place(plan)
         self.plan = plan
-        self.flow = _flow(self.crew)
+        self.flow = make_flow(self.crew)
 
 
 def make_source(config: RunConfig) -> Source:
@@ -83,13 +83,14 @@ def start(config: RunConfig, plan: Plan) -> RunGraph:
         crew = Crew(config, engine, hosts)
         crew.place(plan)
         gc.freeze()  # what is there lives as long as the run, and would be looked at again and again
-        return RunGraph(engine, crew, plan, _flow(crew))
+        return RunGraph(engine, crew, plan, make_flow(crew))
     except BaseException:
         engine.stop()
         raise
 
 
-def _flow(crew: Crew) -> Flow:
+def make_flow(crew: Crew) -> Flow:
+    """The loop over these groups."""
     config, groups = crew.config, crew.groups
     learners = Learners(groups["actor"], groups.get("reference"), groups.get("critic"))
     selection = _selection(crew)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.cluster.devices import inventory
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.roles.ordering import GroupOrder
-from rlinf_core.run.graph import algorithm_needs, make_graph, most_groups
+from rlinf_core.roles.setup import algorithm_needs
+from rlinf_core.run.graph import make_graph, most_groups
 from rlinf_core.schedule.defaults import streams
 from rlinf_core.worker import WorkerGroup
 
@@ -28,8 +29,12 @@ TARGETS = {
     "rollout": "rlinf_core.roles.rollout:RolloutWorker",
     "actor": "rlinf_core.roles.actor:ActorWorker",
     "reference": "rlinf_core.roles.reference:ReferenceWorker",
+    "critic": "rlinf_core.roles.critic:CriticWorker",
     "reward": "rlinf_core.roles.reward:RewardWorker",
 }
+
+
+TRAINED = ("actor", "critic")  # groups with a state that checkpoints keep
 
 
 @dataclass(frozen=True)
@@ -68,29 +73,51 @@ class Crew:
         """Build, move or keep every group; what trains keeps its state."""
         wanted = self._wanted(plan)
         moved = [name for name in wanted if self._seats.get(name) != wanted[name]]
-        state = self._save_actor() if "actor" in moved and "actor" in self.groups else None
+        draft = Path(self.config.output).absolute() / ".draft-move"
+        kept = self._saved(draft) if "actor" in moved and "actor" in self.groups else None
         for name in reversed(moved):
             if name in self.groups:
                 self.groups.pop(name).drop().wait()
         for name in moved:
             self.groups[name] = self._build(name, wanted[name])
         self._seats = wanted
-        if state is not None:
-            self._load_actor(state)
+        if kept is not None:
+            self.load(draft, kept)
+            shutil.rmtree(draft)
         if "environment" in moved:
             self._connect(plan)
         self._set_intakes(plan)
-        self.groups["actor"].call("limit_micro_batch", plan.assignments["actor"].micro_batch).wait()
+        for group in self.trained.values():
+            group.call("limit_micro_batch", plan.assignments["actor"].micro_batch).wait()
         for name, part in plan.assignments.items():
             before = True if name in moved else self._resident[name]  # as workers are when they are made
             if part.resident != before:
                 self.groups[name].call("set_resident", part.resident).wait()
             self._resident[name] = part.resident
 
+    @property
+    def trained(self) -> dict[str, WorkerGroup]:
+        """The groups that learn; the policy first."""
+        return {name: self.groups[name] for name in TRAINED if name in self.groups}
+
+    def save(self, folder: Path) -> dict[str, Any]:  # Any: JSON values
+        """Write what was learned, each group in a folder of its own; returns the algorithm's state."""
+        states = {
+            name: group.call("save", str(folder / name)).wait()[0] for name, group in self.trained.items()
+        }
+        state: dict[str, Any] = states["actor"]
+        return state
+
+    def load(self, folder: Path, algorithm_state: dict[str, Any]) -> None:
+        """Restore what `save` wrote."""
+        for name, group in self.trained.items():
+            group.call("load", str(folder / name), algorithm_state).wait()
+
     def memory_bytes(self) -> dict[str, float]:
         """What each group holds on its fullest device, where that is known."""
         calls = {name: group.call("memory_bytes") for name, group in self.groups.items()}
         held = {name: max(call.wait()) for name, call in calls.items()}
+        held["actor"] += held.pop("critic", 0.0)  # in the same place
         return {name: size for name, size in held.items() if size and name in self._resident}
 
     def _wanted(self, plan: Plan) -> dict[str, Seat]:
@@ -106,6 +133,8 @@ class Crew:
         seats["actor"] = Seat(at["actor"])
         if self.needs.reference:
             seats["reference"] = Seat(at["actor"])
+        if self.needs.critic == "own":
+            seats["critic"] = Seat(at["actor"])
         if self.config.simulator is None:
             seats["reward"] = Seat(())
         return seats
@@ -117,6 +146,8 @@ class Crew:
             kwargs |= {"num_envs": -(-self._num_envs() // len(hosts)), "groups": seat.groups}
         if name == "actor":
             kwargs |= {"keep_reference": self.needs.reference, "spaces": self._spaces}
+        if name == "critic":
+            kwargs["spaces"] = self._spaces
         acts = name == "rollout" and self.config.simulator is not None
         if acts:
             kwargs["spaces"] = self._spaces
@@ -159,20 +190,14 @@ class Crew:
         rollout, actor = plan.assignments["rollout"], plan.assignments["actor"]
         chunk = rollout.chunk if streams(self.graph, rollout.devices, actor.devices) else 0
         order = GroupOrder(self.needs.group_size, most_groups(self.config, self.needs), chunk)
-        for name in ("reference", "actor"):
+        for name in ("reference", "critic", "actor"):
             if name in self.groups:
                 self.groups[name].intake = order
 
-    def _save_actor(self) -> tuple[Path, dict[str, Any]]:
-        path = Path(self.config.output).absolute() / ".draft-move"
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True)
-        return path, self.groups["actor"].call("save", str(path)).wait()[0]
-
-    def _load_actor(self, state: tuple[Path, dict[str, Any]]) -> None:
-        path, algorithm_state = state
-        self.groups["actor"].call("load", str(path), algorithm_state).wait()
-        shutil.rmtree(path)
+    def _saved(self, draft: Path) -> dict[str, Any]:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        return self.save(draft)
 
 
 def _device(number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from rlinf_core.plugins import plugins
+from rlinf_core.roles.setup import algorithm_needs
 from rlinf_core.schedule.graph import Component, Edge, Graph
 
 if TYPE_CHECKING:
@@ -15,22 +15,16 @@ if TYPE_CHECKING:
 AFTER_SELECTION = ("reference", "critic", "actor")
 
 
-def algorithm_needs(config: RunConfig) -> AlgorithmNeeds:
-    """What the run's algorithm needs with its config."""
-    spec = plugins().get(config.algo.kind, config.algo.name)
-    needs: AlgorithmNeeds = spec.needs(config.algo.config)
-    return needs
-
-
 def most_groups(config: RunConfig, needs: AlgorithmNeeds) -> int:
     """Groups that a step asks its rollout for at most."""
     return config.train.prompts_per_step * max(1, needs.max_rounds)
 
 
 def make_graph(config: RunConfig) -> Graph:
-    """Text: rollout -> reward -> [reference] -> actor. Embodied: (environment, rollout) -> [reference] ->
-    actor. A barrier stands before the actor where it needs every row first: advantages over the whole
-    batch, or several optimizer steps; and before whatever follows where groups are selected."""
+    """Text: rollout -> reward -> [reference] -> [critic] -> actor. Embodied: (environment, rollout) in the
+    place of rollout and reward. A barrier stands before the actor where it needs every row first: advantages
+    over the whole batch, or several optimizer steps; and before whatever follows where groups are
+    selected."""
     needs, train = algorithm_needs(config), config.train
     several = train.mini_batches * train.update_epochs > 1
     barrier = needs.advantage_scope == "batch" or several
@@ -42,6 +36,8 @@ def make_graph(config: RunConfig) -> Graph:
         parts.append(Component("reward", on_devices=False))
     if needs.reference:
         parts.append(Component("reference", lockstep=True, with_="actor"))
+    if needs.critic == "own":
+        parts.append(Component("critic", lockstep=True, with_="actor"))
     parts.append(Component("actor", lockstep=True, max_devices=samples))
     names = [part.name for part in parts]
     pairs = itertools.pairwise(names)
@@ -65,5 +61,5 @@ def _barrier(target: str, all_rows: bool, needs: AlgorithmNeeds) -> bool:
 
 
 def _quantum(target: str, needs: AlgorithmNeeds) -> int:
-    whole_groups = target in ("reference", "actor") and needs.advantage_scope != "sample"
+    whole_groups = target in ("reference", "critic", "actor") and needs.advantage_scope != "sample"
     return needs.group_size if whole_groups else 1

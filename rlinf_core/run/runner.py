@@ -243,10 +243,8 @@ class Runner:
 
     def _save(self) -> None:
         def write(folder: Path) -> dict[str, Any]:
-            trainer = folder / "trainer"
-            states = self.graph.actor.call("save", str(trainer)).wait()
             return {
-                "algorithm": states[0],
+                "algorithm": self.graph.crew.save(folder),
                 "source": self.source.state_dict(),
                 "first_eval": self.summary.first,
                 "ranks": self.graph.ranks,
@@ -266,7 +264,7 @@ class Runner:
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         try:
-            self.graph.actor.call("load", str(checkpoint.path / "trainer"), state["algorithm"]).wait()
+            self.graph.crew.load(checkpoint.path, state["algorithm"])
             self.summary.first = dict(state["first_eval"])
         except KeyError as err:
             raise _lacks(checkpoint, err) from err

@@ -23,18 +23,11 @@ def inherited(sections: Mapping[str, Any], merged: Merged) -> dict[str, Any]:
     return made
 
 
-def with_prompts(train: TrainConfig, group_size: int, algorithm: str, merged: Merged) -> TrainConfig:
-    """`samples_per_step` as the prompts that it means; what cannot be divided is told in `problems`."""
-    samples, key = train.samples_per_step, "train.samples_per_step"
+def with_prompts(train: TrainConfig, group_size: int, merged: Merged) -> TrainConfig:
+    """`samples_per_step` as the prompts that it means: whole groups, one at least."""
+    samples = train.samples_per_step
     if not samples:
         return train
-    if samples % group_size:
-        below = samples // group_size * group_size
-        choices = " or ".join(str(number) for number in (below, below + group_size) if number)
-        merged.problems.append(
-            f"{key}: {samples} is no multiple of {group_size}, the samples that {algorithm!r} takes of each "
-            f"prompt; choose {choices}{merged.came(key)}"
-        )
-    origin = merged.origins.pop(key, "default")
+    origin = merged.origins.pop("train.samples_per_step", "default")
     merged.origins["train.prompts_per_step"] = f"samples_per_step={samples}, {origin}"
     return replace(train, prompts_per_step=max(1, samples // group_size), samples_per_step=0)

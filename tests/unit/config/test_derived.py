@@ -47,12 +47,9 @@ def test_prompts_say_where_they_come_from(run, recipe):
     assert config.origins["train.samples_per_step"] == "default"
 
 
-@pytest.mark.parametrize(("samples", "choices"), [(500, "496 or 504"), (3, "8"), (513, "512 or 520")])
-def test_samples_that_are_no_whole_groups_are_refused_with_those_that_are(problems, samples, choices):
-    assert problems(f"train.samples_per_step={samples}") == [
-        f"train.samples_per_step: {samples} is no multiple of 8, the samples that 'grpo' takes of each "
-        f"prompt; choose {choices} (from override)"
-    ]
+@pytest.mark.parametrize(("samples", "prompts"), [(500, 62), (3, 1), (513, 64)])
+def test_samples_are_cut_to_whole_groups_and_at_least_one(run, samples, prompts):
+    assert run(f"train.samples_per_step={samples}").train.prompts_per_step == prompts
 
 
 def test_a_higher_layer_wins_with_either_key(run, recipe):
