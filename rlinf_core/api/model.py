@@ -54,7 +54,6 @@ class ActionSample:
 
     actions: Tensor  # [N, C, A] float, or [N] int64
     logprobs_N: Tensor
-    values_N: Tensor | None = None  # only of a module with a value head
     logprobs_NC: Tensor | None = None  # sums to logprobs_N
     logprobs_NK: Tensor | None = None  # sums to logprobs_N
 

@@ -100,7 +100,6 @@ class Wave:
             finish="length" if self.truncated_E[i] else "stop",
             reward=float(rewards_T.sum()),
             step_rewards=rewards_T,
-            values=cut("values").reshape(-1) if "values" in columns else None,
             observations={
                 name.removeprefix("shown/"): cut(name) for name in columns if name.startswith("shown/")
             },
@@ -115,7 +114,7 @@ class Wave:
 def positions(
     sample: ActionSample, executed_EC: NDArray[np.bool_], rewards_EC: NDArray[np.float32]
 ) -> dict[str, NDArray[Any]]:
-    """`mask`, `logprobs`, `rewards` (and `values`) `[E, K]` of the K positions of a decision: one, or those
+    """`mask`, `logprobs` and `rewards` `[E, K]` of the K positions of a decision: one, or those
     of `sample.logprobs_NK`. An action's reward stands on its last position."""
     count, chunk = executed_EC.shape
     paid_EC = np.where(executed_EC, rewards_EC, np.float32(0.0))
@@ -130,10 +129,7 @@ def positions(
         paid_EK = np.zeros((count, chunk, each), dtype=np.float32)
         paid_EK[:, :, -1] = paid_EC
         paid_EK = paid_EK.reshape(count, -1)
-    found = {"mask": mask_EK, "logprobs": logprobs_EK, "rewards": paid_EK}
-    if sample.values_N is not None:
-        found["values"] = _array(sample.values_N, count)[:, None].repeat(mask_EK.shape[1], 1)
-    return found
+    return {"mask": mask_EK, "logprobs": logprobs_EK, "rewards": paid_EK}
 
 
 def _chunk_logprobs(sample: ActionSample, executed_EC: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -119,7 +119,7 @@ class Updater:
         batch = scored_batch(rows, version=version, max_length=self._max_length())
         recompute = self._recomputes(rows, several)
         want: frozenset[Want] = LOGPROBS if recompute else frozenset()
-        if self.head and batch.values_BT is None:
+        if self.head:
             want |= VALUES
         before = self._before(rows, batch.mask_BT, want)
         if "values" in want:

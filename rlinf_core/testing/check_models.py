@@ -58,7 +58,7 @@ def check_models_outputs(subject: Subject) -> None:
 
 def check_models_values(subject: Subject) -> None:
     """A model that says it has a value head gives values: alone or beside log-probabilities, the same at
-    every call and in acting, and without them its policy is as it was."""
+    every call, and without them its policy is as it was."""
     if not subject.spec.provides.value_head:  # type: ignore[attr-defined]
         raise CheckSkipped("the model has no value head")
     model, rows = bound_model(subject), rows_of(subject)
@@ -77,8 +77,6 @@ def check_models_values(subject: Subject) -> None:
     expect(not found[0].logprobs_BT.any(), "logprobs_BT is not 0 where only values are wanted")
     expect_close(values[2][mask_BT], values[0][mask_BT], "values alone and beside log-probabilities differ")
     expect_close(found[2].logprobs_BT, plain_BT, "a value head changes log-probabilities")
-    if not is_text(subject):
-        _check_acting_values(model, module, values[0])
 
 
 def _valued(model: Model) -> nn.Module:
@@ -92,16 +90,6 @@ def _valued(model: Model) -> nn.Module:
         for parameter in head.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=random))
     return module
-
-
-@torch.no_grad()
-def _check_acting_values(model: Model, module: nn.Module, values_BT: torch.Tensor) -> None:
-    """The first of the rows goes through all states."""
-    sample = model.act(module, {"state": states()}, SEEDS)
-    if sample.values_N is None:
-        expect(False, "the module has a value head, but act() gives no values_N")
-    else:
-        expect_close(values_BT[0], sample.values_N, "values of act() and policy_outputs differ")
 
 
 def check_models_levels(subject: Subject) -> None:

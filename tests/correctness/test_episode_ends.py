@@ -69,8 +69,6 @@ def test_a_time_limit_goes_on_with_the_value_of_what_was_seen_last_and_a_fall_do
         for name, parameter in actor.trainer.policy.named():
             if "value" in name:
                 parameter.normal_(generator=torch.Generator().manual_seed(len(name)))
-    for row in rows:
-        row.values = None
     fallen = next(i for i, row in enumerate(rows) if row.truncated)
     rows[fallen].truncated, rows[fallen].final_observation = False, None  # as if it had ended by itself
     _, _, columns = actor.updater.judge(rows, several=False)

@@ -90,7 +90,6 @@ class Push(Model):
 
     chunk = 1
     finer = False
-    valued = False
 
     def bind(self, observation_space: Any, action_space: Space) -> None:
         self.bound = (observation_space, action_space)
@@ -104,11 +103,10 @@ class Push(Model):
         self.shown = [*getattr(self, "shown", []), observations["state"].tolist()]
         rows = len(observations["state"])
         actions = module.weight.detach().expand(rows, self.chunk, 1) * (0.0 if greedy else 1.0)
-        values_N = observations["state"][:, 0].clone() if self.valued else None
         count = self.chunk * (2 if self.finer else 1)
         each = torch.arange(1.0, count + 1).expand(rows, count)
         level = {"logprobs_NK" if self.finer else "logprobs_NC": each}
-        return ActionSample(actions.clone(), each.sum(1), values_N, **level)
+        return ActionSample(actions.clone(), each.sum(1), **level)
 
     def collate(self, rows: Any, width: int | None = None) -> dict[str, torch.Tensor]:
         raise AssertionError("not used here")
@@ -125,11 +123,10 @@ def worker(
     chunk: int = 1,
     groups: int = 1,
     finer: bool = False,
-    valued: bool = False,
     **rules: Any,
 ) -> EnvironmentWorker:
     model = Push(NoConfig())
-    model.chunk, model.finer, model.valued = chunk, finer, valued
+    model.chunk, model.finer = chunk, finer
     monkeypatch.setattr(role, "build", lambda component, *args: Line(component.config, *args))
     monkeypatch.setattr(policy_role, "build_model", lambda config, spaces: model)
     simulator = Component("simulators", "line", Rules(**rules))
@@ -216,25 +213,15 @@ def test_what_follows_a_success_in_its_chunk_is_masked_out_where_the_simulator_g
 def test_at_a_finer_level_every_position_has_its_mask_and_an_actions_last_one_its_reward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (row,) = episodes(worker(monkeypatch, num_envs=1, chunk=2, finer=True, valued=True), 0)
+    (row,) = episodes(worker(monkeypatch, num_envs=1, chunk=2, finer=True), 0)
     assert row.mask.tolist() == [True] * 4 + [True, True, False, False]
     assert row.logprobs.tolist() == [1, 2, 3, 4, 1, 2, 0, 0]
     assert row.step_rewards is not None
     assert row.step_rewards.tolist() == [0, 1, 0, 2, 0, 3, 0, 0]
-    assert row.values is not None
-    assert row.values.tolist() == [0] * 4 + [2] * 4
     assert (row.reward, row.length) == (6.0, 6)
     assert (len(row.observations["state"]), row.actions.shape) == (2, (2, 2, 1))
     assert row.executed is not None
     assert row.executed.tolist() == [[True, True], [True, False]]
-
-
-def test_values_are_recorded_where_the_policy_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    (row,) = episodes(worker(monkeypatch, num_envs=1, valued=True), 1)
-    assert row.values is not None
-    assert row.values.tolist() == [1, 2]
-    (plain,) = episodes(worker(monkeypatch, num_envs=1), 1)
-    assert plain.values is None
 
 
 @pytest.mark.parametrize("cuts", [True, False], ids=["by the simulator", "by the recorder"])

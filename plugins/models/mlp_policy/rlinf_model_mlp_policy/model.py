@@ -146,18 +146,18 @@ class MLPPolicy(Model):
         """Actions as drawn, without gradient: a simulator's bounds are not applied here."""
         if self._states:
             observations = {**observations, "state": observations["state"].flatten(1)}
-        policy, values_N = self._evaluate(module, observations, self.value_head(module) is not None)
+        policy, _ = self._evaluate(module, observations, values=False)
         actions = policy.sample(seeds, greedy)
         if isinstance(policy, Categorical):
             logprobs_N = policy.logprobs(actions)
             logprobs_NK = None if self._level == "chunk" else logprobs_N[:, None]
-            return ActionSample(actions, logprobs_N, values_N, logprobs_NK=logprobs_NK)
+            return ActionSample(actions, logprobs_N, logprobs_NK=logprobs_NK)
         executed_NC = torch.ones(actions.shape[:2], device=actions.device)
         if self._level == "chunk":
             logprobs_NC = policy.logprobs_K(actions, executed_NC, "action")
-            return ActionSample(actions, logprobs_NC.sum(-1), values_N, logprobs_NC)
+            return ActionSample(actions, logprobs_NC.sum(-1), logprobs_NC)
         each_NK = policy.logprobs_K(actions, executed_NC, self._level)
-        return ActionSample(actions, each_NK.sum(-1), values_N, logprobs_NK=each_NK)
+        return ActionSample(actions, each_NK.sum(-1), logprobs_NK=each_NK)
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """`model.safetensors` and `config.json`."""

@@ -94,7 +94,6 @@ def test_every_position_of_a_decision_has_its_value_and_width_counts_positions(l
     assert torch.equal(sample.actions, drawn.actions)
     assert found.values_BT.shape == found.logprobs_BT.shape == found.entropy_BT.shape == (1, 2 * each + 2)
     torch.testing.assert_close(found.values_BT[0, : 2 * each], whole.values_BT[0].repeat_interleave(each))
-    torch.testing.assert_close(sample.values_N, whole.values_BT[0])
     assert not found.logprobs_BT[0, 2 * each :].any()
 
 

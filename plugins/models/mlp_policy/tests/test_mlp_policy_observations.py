@@ -79,7 +79,7 @@ def test_a_shared_value_reads_the_last_hidden_layer_of_the_policy() -> None:
 
 @pytest.mark.parametrize("head", ["separate", "shared"])
 @pytest.mark.parametrize("action", [BOX, Space(n=3)])
-def test_values_in_acting_and_in_training_are_the_same(head: str, action: Space) -> None:
+def test_values_of_rows_are_those_of_their_states(head: str, action: Space) -> None:
     model = policy(STATE, action, value_head=head)
     module = model.module(1)
     state = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
@@ -87,7 +87,7 @@ def test_values_in_acting_and_in_training_are_the_same(head: str, action: Space)
     row = trajectory({"state": state}, sample.actions)
     outputs = model.policy_outputs(module, model.collate([row], width=5), WANT)
     assert outputs.values_BT.shape == (1, 5)
-    torch.testing.assert_close(outputs.values_BT[0, :3], sample.values_N)
+    torch.testing.assert_close(outputs.values_BT[0, :3], module({"state": state}, values=True)[1])
     outputs.values_BT.sum().backward()
     reached = {name.partition(".")[0] for name, each in module.named_parameters() if each.grad is not None}
     assert reached == ({"value"} if head == "separate" else {"value", "layers"})
@@ -102,7 +102,6 @@ def test_a_value_head_changes_nothing_of_the_actions_and_is_built_only_when_aske
     assert not any(name.startswith("value") for name in module.state_dict())
     plain = without.act(module, seen, [5])
     assert torch.equal(plain.actions, beside.act(beside.module(3), seen, [5]).actions)
-    assert plain.values_N is None
     row = trajectory(seen, plain.actions)
     with pytest.raises(ModelError, match=r"no value head: call add_value_head\(\) before module\(\)"):
         without.policy_outputs(module, without.collate([row]), WANT)
@@ -174,14 +173,14 @@ def test_pictures_give_the_same_in_acting_and_in_training_whatever_stands_beside
     sample = model.act(module, seen, [1, 2, 3])
     alone = model.act(module, {name: value[1:2] for name, value in seen.items()}, [2])
     torch.testing.assert_close(alone.actions[0], sample.actions[1])
-    torch.testing.assert_close(alone.values_N[0], sample.values_N[1])
     short = trajectory({name: value[:1] for name, value in seen.items()}, sample.actions[:1])
     inputs = model.collate([trajectory(seen, sample.actions), short], width=4)
     assert inputs["images/front"].dtype == torch.uint8
     outputs = model.policy_outputs(module, inputs, WANT)
     torch.testing.assert_close(outputs.logprobs_BT[0, :3], sample.logprobs_N, atol=1e-5, rtol=0)
-    torch.testing.assert_close(outputs.values_BT[0, :3], sample.values_N, atol=1e-5, rtol=0)
-    torch.testing.assert_close(outputs.values_BT[1, 0], sample.values_N[0], atol=1e-5, rtol=0)
+    values_N = module(seen, values=True)[1]
+    torch.testing.assert_close(outputs.values_BT[0, :3], values_N, atol=1e-5, rtol=0)
+    torch.testing.assert_close(outputs.values_BT[1, 0], values_N[0], atol=1e-5, rtol=0)
     outputs.logprobs_BT.sum().backward()
     assert all(part.convolutions[0].weight.grad.abs().sum() > 0 for part in module.pictures.values())
 
