@@ -117,6 +117,7 @@ class Trajectory(Experience):
     observations: dict[str, NDArray[Any]]  # name -> [D, ...]
     actions: NDArray[Any]  # [D, C, A] float, or [D] int for discrete spaces
     executed: BoolArray | None = None  # [D, C]; None = every action; log-probabilities leave out the rest
+    latents: NDArray[Any] | None = None  # [D, ...]; what the model drew to make its actions, if not they
     success: bool = False
     truncated: bool = False  # ended by a time limit, not by the task; a success ends the task
     final_observation: dict[str, NDArray[Any]] | None = None  # [...] what was seen last, if truncated

@@ -50,12 +50,16 @@ class ActionSample:
     Policies of chunks give `logprobs_NC`, so that actions which are not executed can be left out. At a
     finer level than the chunk they give `logprobs_NK` instead: K = C, or C times A, the tokens of the first
     action first.
+
+    `latents` are recorded beside the actions for models that draw something else and make actions of it
+    (tokens, a chain of denoising steps), so that `policy_outputs` can judge exactly what was drawn.
     """
 
     actions: Tensor  # [N, C, A] float, or [N] int64
     logprobs_N: Tensor
     logprobs_NC: Tensor | None = None  # sums to logprobs_N
     logprobs_NK: Tensor | None = None  # sums to logprobs_N
+    latents: Tensor | None = None  # [N, ...]; comes back as `Trajectory.latents` [D, ...]
 
 
 class Decoder(ABC):

@@ -21,7 +21,7 @@ class Observation:
 
     state: NDArray[np.float32] | None = None  # [N, S]
     images: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)  # camera -> [N, H, W, 3]
-    instruction: list[str] | None = None  # N texts
+    instruction: list[str] | None = None  # N texts; models get them as `api.instructions` writes them
 
 
 @dataclass

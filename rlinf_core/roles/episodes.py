@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf_core.api.instructions import instruction_bytes
 from rlinf_core.errors import PluginError
 from rlinf_core.types import EpisodeRequest, Trajectory
 
@@ -61,6 +62,7 @@ class Wave:
                 "actions": sample.actions.numpy()[:count],
                 "executed": executed_EC,
                 **positions(sample, executed_EC, transition.rewards_NC[:count]),
+                **({} if sample.latents is None else {"latents": sample.latents.numpy()[:count]}),
                 **{f"shown/{name}": array[:count] for name, array in shown.items()},
             }
         )
@@ -105,6 +107,7 @@ class Wave:
             },
             actions=actions,
             executed=cut("executed") if actions.ndim > 1 else None,
+            latents=cut("latents") if "latents" in columns else None,
             success=bool(self.success_E[i]),
             truncated=bool(self.truncated_E[i]),
             final_observation=self._last.get(i),
@@ -167,11 +170,13 @@ def _seen_last(transition: Transition, n: int) -> dict[str, NDArray[Any]]:
 
 
 def observation_arrays(observation: Observation, n: int | slice = slice(None)) -> dict[str, NDArray[Any]]:
-    """`state` and `images/CAMERA` of all environments or one, copied, so that a simulator may reuse its
-    buffers."""
+    """`state`, `images/CAMERA` and `instruction` (bytes) of all environments or one, copied, so that a
+    simulator may reuse its buffers."""
     arrays: dict[str, NDArray[Any]] = {}
     if observation.state is not None:
         arrays["state"] = np.array(observation.state[n], dtype=np.float32)
     for camera, images in observation.images.items():
         arrays[f"images/{camera}"] = np.array(images[n])
+    if observation.instruction is not None:
+        arrays["instruction"] = instruction_bytes(observation.instruction)[n]
     return arrays

@@ -88,4 +88,5 @@ def _last_state(row: Experience) -> Experience:
         observations={name: array[None] for name, array in row.final_observation.items()},
         actions=np.zeros_like(row.actions[:1]),
         executed=None if row.executed is None else np.ones_like(row.executed[:1]),
+        latents=None if row.latents is None else row.latents[:1],
     )
