@@ -9,6 +9,7 @@ AdvantageScope = Literal["sample", "group", "batch"]
 Critic = Literal["none", "head", "own"]
 LogprobLevel = Literal["chunk", "action", "token"]
 Modality = Literal["text", "embodied"]
+ObservationKind = Literal["state", "images", "instruction"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class ModelCapabilities:
     """What a model offers."""
 
     modality: Modality = "text"
+    observations: frozenset[ObservationKind] = frozenset(
+        {"state"}
+    )  # what an embodied model cannot do without
     value_head: bool = False
     lora: bool = False
     logprob_levels: frozenset[LogprobLevel] = frozenset({"chunk"})  # of embodied models

@@ -17,8 +17,9 @@ from rlinf_core.testing.model_rows import (
     expect_close,
     is_text,
     mask_of,
+    part,
     rows_of,
-    states,
+    shown,
     trajectory,
     with_positions,
 )
@@ -101,19 +102,24 @@ def check_models_levels(subject: Subject) -> None:
     whole, rows = bound_model(subject), rows_of(subject)
     module = whole.module(0)
     chunks = whole.policy_outputs(module, whole.collate(rows), want)
-    drawn = whole.act(module, {"state": states()}, SEEDS)
+    seen = shown(subject)
+    drawn = whole.act(module, seen, SEEDS)
     for level in levels:
         model = bound_model(subject)
         model.set_logprob_level(level)
-        _check_level(model, rows, chunks, drawn, f"at level {level}")
+        _check_level(model, rows, chunks, model.act(module, seen, SEEDS), drawn, f"at level {level}")
 
 
 @torch.no_grad()
 def _check_level(
-    model: Model, rows: list[Experience], chunks: PolicyOutputs, drawn: ActionSample, where: str
+    model: Model,
+    rows: list[Experience],
+    chunks: PolicyOutputs,
+    sample: ActionSample,
+    drawn: ActionSample,
+    where: str,
 ) -> None:
     module = model.module(0)
-    sample = model.act(module, {"state": states()}, SEEDS)
     expect(torch.equal(sample.actions, drawn.actions), f"{where}, act() draws other actions")
     if sample.logprobs_NK is None:
         expect(False, f"{where}, act() gives no logprobs_NK")
@@ -193,15 +199,13 @@ def check_models_act(subject: Subject) -> None:
         raise CheckSkipped("a text model does not act")
     model = bound_model(subject)
     module = model.module(0)
-    state_NS = states()
-    first = model.act(module, {"state": state_NS}, SEEDS)
-    again = model.act(module, {"state": state_NS[1:2]}, SEEDS[1:2])
+    seen = shown(subject)
+    first = model.act(module, seen, SEEDS)
+    again = model.act(module, part(seen, slice(1, 2)), SEEDS[1:2])
     expect_close(first.actions[1:2], again.actions, "an action depends on the environments beside it")
-    greedy = [
-        model.act(module, {"state": state_NS}, seeds, greedy=True).actions for seeds in (SEEDS, [7, 8, 9])
-    ]
+    greedy = [model.act(module, seen, seeds, greedy=True).actions for seeds in (SEEDS, [7, 8, 9])]
     expect(torch.equal(*greedy), "greedy actions depend on the seed")
-    rows = [trajectory(state_NS[n : n + 1], first.actions[n : n + 1], n) for n in range(len(SEEDS))]
+    rows = [trajectory(seen, first, n, slice(n, n + 1)) for n in range(len(SEEDS))]
     outputs = model.policy_outputs(module, model.collate(rows), LOGPROBS)
     expect_close(outputs.logprobs_BT[:, 0], first.logprobs_N, "act() and policy_outputs differ")
 

@@ -5,25 +5,32 @@ Axes: B rows, T decision steps, N environments.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from rlinf_core.api import Model, Space
+from rlinf_core.api import ActionSample, Model, Space
+from rlinf_core.api.instructions import instruction_bytes
 from rlinf_core.testing.fakes import sample_of
 from rlinf_core.testing.subject import Subject, expect
 from rlinf_core.types import Experience, Trajectory
 
-STATE_SIZE, ACTION_SIZE = 3, 2
+STATE_SIZE, ACTION_SIZE, PICTURE_SIZE = 3, 2, 40
 SEEDS = [1, 2, 3]
+INSTRUCTIONS = ["go left", "go to the right", "stop"]
 
 
 def bound_model(subject: Subject) -> Model:
-    """A new model; an embodied one acts on a state."""
+    """A new model; an embodied one acts on what it says it needs."""
     model: Model = subject.build()
     if not is_text(subject):
-        model.bind({"state": Space(shape=(STATE_SIZE,))}, _action_space(subject))
+        needed = subject.spec.provides.observations  # type: ignore[attr-defined]
+        spaces = {"state": Space(shape=(STATE_SIZE,))} if "state" in needed else {}
+        if "images" in needed:
+            spaces["images/main"] = Space(shape=(PICTURE_SIZE, PICTURE_SIZE, 3), low=0.0, high=255.0)
+        model.bind(spaces, _action_space(subject))
     return model
 
 
@@ -46,8 +53,8 @@ def rows_of(subject: Subject) -> list[Experience]:
     module = model.module(0)
     rows: list[Experience] = []
     for n, length in enumerate((3, 1, 2)):
-        seen = states()[:length]
-        rows.append(trajectory(seen, model.act(module, {"state": seen}, SEEDS[:length]).actions, n))
+        seen = part(shown(subject), slice(length))
+        rows.append(trajectory(seen, model.act(module, seen, SEEDS[:length]), n))
     return rows
 
 
@@ -61,14 +68,30 @@ def _text_rows(model: Model) -> list[Experience]:
     return [sample_of(random.choice(plain, p), random.choice(plain, t), i) for i, (p, t) in enumerate(sizes)]
 
 
-def states() -> torch.Tensor:
-    """`[3, STATE_SIZE]`."""
-    return torch.randn(3, STATE_SIZE, generator=torch.Generator().manual_seed(0))
+def shown(subject: Subject) -> dict[str, torch.Tensor]:
+    """What three environments show, of what the model needs."""
+    random = torch.Generator().manual_seed(0)
+    size = (3, PICTURE_SIZE, PICTURE_SIZE, 3)
+    seen = {
+        "state": torch.randn(3, STATE_SIZE, generator=random),
+        "images/main": torch.randint(256, size, generator=random, dtype=torch.uint8),
+        "instruction": torch.from_numpy(instruction_bytes(INSTRUCTIONS)),
+    }
+    needed = subject.spec.provides.observations  # type: ignore[attr-defined]
+    return {name: tensor for name, tensor in seen.items() if name.partition("/")[0] in needed}
 
 
-def trajectory(seen: torch.Tensor, actions: torch.Tensor, index: int) -> Trajectory:
-    """An episode of these states and actions, all of them executed."""
-    length = len(seen)
+def part(seen: Mapping[str, torch.Tensor], rows: slice) -> dict[str, torch.Tensor]:
+    """What some of the environments show."""
+    return {name: tensor[rows] for name, tensor in seen.items()}
+
+
+def trajectory(
+    seen: Mapping[str, torch.Tensor], sample: ActionSample, index: int, rows: slice = slice(None)
+) -> Trajectory:
+    """An episode of what was shown and done in these rows, all of it executed."""
+    actions = sample.actions[rows].numpy()
+    length = len(actions)
     return Trajectory(
         group=index,
         replica=0,
@@ -76,8 +99,9 @@ def trajectory(seen: torch.Tensor, actions: torch.Tensor, index: int) -> Traject
         mask=np.ones(length, dtype=bool),
         logprobs=np.zeros(length, dtype=np.float32),
         weight_version=0,
-        observations={"state": seen.numpy()},
-        actions=actions.numpy(),
+        observations={name: tensor[rows].numpy() for name, tensor in seen.items()},
+        actions=actions,
+        latents=None if sample.latents is None else sample.latents[rows].numpy(),
     )
 
 
