@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rlinf_core.api.model import Want
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from rlinf_core.api.algorithm import LossTerms, PolicyOutputs, TrainBatch
     from rlinf_core.api.model import Model
@@ -166,3 +166,8 @@ class TrainBackend(ABC):
     ) -> Trainer:
         """A trainer of this rank. `sampling` is the transform applied to log-probabilities;
         `keep_reference` keeps the initial policy for `outputs(reference=True)`."""
+
+    def acting_module(self, model: Model, lora: LoRAConfig, seed: int) -> nn.Module:
+        """A module on the CPU for a policy that acts in simulators; its weights have the names of those that
+        trainers give, adapters among them."""
+        return model.module(seed)

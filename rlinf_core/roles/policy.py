@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlinf_core.comm.spans import span
 from rlinf_core.errors import ModelError
-from rlinf_core.roles.setup import Spaces, build_model
+from rlinf_core.roles.setup import Spaces, build_acting_module, build_model
 from rlinf_core.roles.weights import Receiver
 from rlinf_core.worker import WorkerContext, on_host
 
@@ -45,7 +45,7 @@ class PolicyWorker(Receiver):
     def __init__(self, context: WorkerContext, config: RunConfig, *, spaces: Spaces) -> None:
         super().__init__(context)
         self.model = build_model(config, spaces)
-        self.module = self.model.module(config.seed).to(context.device).eval()
+        self.module = build_acting_module(config, self.model).to(context.device).eval()
         self.version = -1
         self._askers = 0
         self._questions: RemoteChannel[Any] | None = None

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.plugins import plugins
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from rlinf_core.api import Algorithm, AlgorithmNeeds, Dataset, Model, Space, Split, TrainBackend
     from rlinf_core.config.schema import Component, RunConfig
 
@@ -58,6 +60,13 @@ def build_backend(config: RunConfig) -> TrainBackend:
     """The run's training backend."""
     backend: TrainBackend = build(config.backend)
     return backend
+
+
+def build_acting_module(config: RunConfig, model: Model) -> nn.Module:
+    """The module of a policy that acts, with adapters where the trainer has them."""
+    if not config.lora.rank:
+        return model.module(config.seed)
+    return build_backend(config).acting_module(model, config.lora, config.seed)
 
 
 def build_algorithm(config: RunConfig) -> Algorithm:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlinf_backend_fsdp.lora import adapted_module
 from rlinf_backend_fsdp.trainer import FSDPTrainer
 from rlinf_core.api import LoRAConfig, Model, OptimizerConfig, TrainBackend, TrainerContext
 from rlinf_core.types import Sampling
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from rlinf_backend_fsdp.config import FSDPConfig
 
 
@@ -31,3 +34,7 @@ class FSDPBackend(TrainBackend):
         return FSDPTrainer(
             self.config, model, optimizer, lora, context, sampling=sampling, keep_reference=keep_reference
         )
+
+    def acting_module(self, model: Model, lora: LoRAConfig, seed: int) -> nn.Module:
+        """With the adapters that the trainer has."""
+        return adapted_module(model, lora, seed)
