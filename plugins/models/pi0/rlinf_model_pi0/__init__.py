@@ -1,0 +1,1 @@
+"""The flow-matching policy pi0 for rlinf."""

@@ -1,0 +1,66 @@
+"""Options of the `pi0` model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rlinf_core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Pi0Config:
+    """Which checkpoint, what it sees, and how its flow is sampled."""
+
+    path: str = ""  # directory of a checkpoint in the transformers layout
+    preset: Literal["", "tiny"] = ""  # a small architecture with random weights, instead of `path`
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of the parameters
+    train: Literal["expert", "all"] = "expert"  # the action expert alone, or the vision-language model too
+    chunk: int = 0  # actions executed of each decision; 0 = as many as the checkpoint predicts
+    steps: int = 0  # denoising steps; 0 = as many as the checkpoint says
+    noise: Literal["sde", "learned"] = "sde"  # of denoising steps: a schedule, or a head that is trained
+    noise_level: float = 0.5  # sde: its scale
+    noise_bounds: tuple[float, float] = (
+        0.08,
+        0.16,
+    )  # learned: of a step's standard deviation
+    noisy_steps: Literal["all", "one"] = "all"  # every step, or one that is drawn for each decision
+    cameras: tuple[str, ...] = ()  # in this order; () = all that the simulator has, by name
+    prompt: str = ""  # the instruction where the simulator gives none
+    prompt_tokens: int = 48  # room for the instruction, padded
+    tokenizer: str = ""  # directory of the tokenizer; "" = beside the weights
+    statistics: str = ""  # file of state and action statistics; "" = beside the weights, if there is one
+    normalization: Literal["mean_std", "quantiles"] = "mean_std"  # which of the statistics are used
+
+    def __post_init__(self) -> None:
+        if self.path and self.preset:
+            raise ConfigError(
+                f"model.path and model.preset (pi0) are both set ({self.path!r}, {self.preset!r}); keep one"
+            )
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigError(f"model.{name} (pi0): {value!r}: use {' or '.join(map(repr, allowed))}")
+        for name, least in (("chunk", 0), ("steps", 0), ("prompt_tokens", 2)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"model.{name} (pi0): {getattr(self, name)}: must be {least} or more")
+        if not 0.0 < self.noise_level <= 10.0:
+            raise ConfigError(
+                f"model.noise_level (pi0): {self.noise_level}: must lie above 0 (without noise there is no "
+                "log-probability) and not above 10"
+            )
+        low, high = self.noise_bounds
+        if not 0.0 < low < high:
+            raise ConfigError(
+                f"model.noise_bounds (pi0): {list(self.noise_bounds)}: two numbers above 0, the smaller first"
+            )
+
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "preset": ("", "tiny"),
+    "dtype": ("float32", "bfloat16"),
+    "train": ("expert", "all"),
+    "noise": ("sde", "learned"),
+    "noisy_steps": ("all", "one"),
+    "normalization": ("mean_std", "quantiles"),
+}

@@ -1,0 +1,106 @@
+"""Between the units of a robot and those of the network, by the statistics of a data set.
+
+Axes: C actions of a chunk, A action dimensions, S state size; leading axes are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlinf_core.errors import ModelError
+
+FILES = ("statistics.json", "processor_config.json")  # looked for beside the weights, in this order
+Numbers = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`(x - offset) / scale` for the network, and back. float32."""
+
+    offset: Tensor
+    scale: Tensor
+
+    def forward(self, values: Tensor) -> Tensor:
+        """To the network's units."""
+        return (values - self.offset.to(values)) / self.scale.to(values)
+
+    def back(self, units: Tensor) -> Tensor:
+        """From the network's units."""
+        return units * self.scale.to(units) + self.offset.to(units)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of `state` and `actions`: `mean` and `std`, or `q01` and `q99`, or both."""
+
+    source: str
+    parts: dict[str, Numbers]
+
+    def affine(self, part: str, normalization: str, size: int) -> Affine:
+        """How a part is normalised: to mean 0 and deviation 1, or its quantiles to -1 and 1.
+
+        Raises `ModelError` for statistics that are missing or of another size.
+        """
+        names = ("mean", "std") if normalization == "mean_std" else ("q01", "q99")
+        found = self.parts.get(part, {})
+        missing = [name for name in names if name not in found]
+        if missing:
+            known = ", ".join(f"{key}.{name}" for key, value in self.parts.items() for name in value)
+            raise ModelError(
+                f"model.normalization (pi0): {normalization} takes {part}.{missing[0]}, but {self.source} "
+                f"has {known or 'nothing'}"
+            )
+        shortest = min(len(found[name]) for name in names)
+        if shortest < size:
+            raise ModelError(
+                f"model.statistics (pi0): {self.source} has {shortest} numbers for {part}, "
+                f"the simulator's has {size}"
+            )
+        first, second = (torch.tensor(found[name][:size], dtype=torch.float32) for name in names)
+        if normalization == "mean_std":
+            return Affine(first, second + 1e-8)
+        half = 0.5 * (second - first + 1e-6)
+        return Affine(first + half, half)
+
+    def save(self, path: Path) -> None:
+        """Write `statistics.json`."""
+        (path / FILES[0]).write_text(json.dumps(self.parts, indent=2) + "\n")
+
+
+def find_statistics(file: str, beside: str) -> Statistics | None:
+    """Of the file, or of the first that lies beside the weights and has any. Raises `ModelError`."""
+    if file:
+        found = _read(Path(file))
+        if found is None:
+            raise ModelError(
+                f"model.statistics (pi0): {file} has neither 'state' nor 'actions' (each with mean and std, "
+                "or q01 and q99), nor state_mean, state_std, actions_mean and actions_std"
+            )
+        return found
+    places = [Path(beside) / name for name in FILES] if beside else []
+    read = (_read(place) for place in places if place.is_file())
+    return next((found for found in read if found is not None), None)
+
+
+def _read(file: Path) -> Statistics | None:
+    try:
+        content: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as err:
+        raise ModelError(f"model.statistics (pi0): cannot read {file}: {err}") from err
+    content = content.get("norm_stats", content)
+    parts = {part: _numbers(content, part) for part in ("state", "actions")}
+    parts = {part: numbers for part, numbers in parts.items() if numbers}
+    return Statistics(str(file), parts) if parts else None
+
+
+def _numbers(content: dict[str, Any], part: str) -> Numbers:  # Any: JSON
+    nested = content.get(part, {})
+    flat = {name: content.get(f"{part}_{name}") for name in ("mean", "std")}
+    found = {**{name: value for name, value in flat.items() if value is not None}, **nested}
+    return {name: found[name] for name in ("mean", "std", "q01", "q99") if name in found}
