@@ -59,6 +59,8 @@ class Simulator(ABC):
     action_space: Space
     observation_space: Mapping[str, Space]  # "state", "images/CAMERA"
     max_episode_steps: int
+    restarts = False  # whether `restart` works, and `auto_reset` may be set to False
+    auto_reset = True  # False: an environment rests, executing nothing, until its episode is (re)started
 
     def __init__(self, config: Any, num_envs: int, seed: int) -> None:
         self.config = config  # Any: each plugin has its own config dataclass
@@ -71,7 +73,15 @@ class Simulator(ABC):
 
     @abstractmethod
     def step(self, actions: NDArray[Any]) -> Transition:
-        """Execute `[N, C, A]` float (or `[N, C]` int) actions with automatic reset."""
+        """Execute `[N, C, A]` float (or `[N, C]` int) actions, with automatic reset unless `auto_reset` is
+        False: then `observation` and `final_observation` of an ended episode are the same."""
+
+    def restart(self, seeds: Mapping[int, int]) -> Observation:
+        """Start a new episode in these environments, each by its own seed, and leave the others as they are;
+        returns what all show (where `restarts`). May come before `reset`."""
+        from rlinf_core.errors import PluginError
+
+        raise PluginError(f"simulator {type(self).__name__} does not restart single environments")
 
     def tasks(self) -> list[str]:
         """Task names this simulator can be configured for."""

@@ -8,11 +8,12 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
 from rlinf_core.comm.routing import interval_of
 from rlinf_core.comm.spans import span
-from rlinf_core.roles.episodes import Wave, observation_arrays
+from rlinf_core.roles.episodes import Seats, observation_arrays
 from rlinf_core.roles.policy import Apart, Beside, Link, PolicyWorker, Question
 from rlinf_core.roles.setup import Spaces, build
 from rlinf_core.types import EpisodeRequest, Trajectory
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from rlinf_core.api import Observation, Simulator
     from rlinf_core.comm.remote import ChannelHandle
     from rlinf_core.config.schema import Component, RunConfig
-
-_STRIDE = 0xD1342543DE82EF95  # odd: a decision's seed is its episode's plus a multiple of this
-_SEED_MASK = 0x7FFFFFFFFFFFFFFF
 
 
 @dataclass
@@ -83,10 +81,10 @@ class EnvironmentWorker(Worker):
                         playing.append(group)
                 while playing:
                     group = playing.popleft()
-                    finished = group.advance(link, greedy, report)
+                    finished = group.advance(requests, link, greedy, report)
                     if finished:
                         yield finished
-                    if group.wave is not None or group.start(requests, link, greedy):
+                    if group.seats is not None or group.start(requests, link, greedy):
                         playing.append(group)
         finally:
             for group in self.groups:
@@ -111,55 +109,87 @@ class EnvironmentWorker(Worker):
 
 
 class _Group:
-    """Environments that are stepped together. Those without a request repeat the last one off the
-    record, as do those whose episode has ended."""
+    """Environments that are stepped together; the policy is asked for those alone whose episode runs.
+
+    Where the simulator restarts single environments, one whose episode has ended starts the next. Others
+    start together, when the last episode has ended; until then, what ended goes on off the record.
+    """
 
     def __init__(self, simulator: Simulator, asker: tuple[int, int]) -> None:
         self.simulator = simulator
         self.asker = asker
-        self.wave: Wave | None = None
-        self._seeds: list[int] = []
+        self.seats: Seats | None = None
+        simulator.auto_reset = not simulator.restarts
         self._shown: dict[str, NDArray[Any]] = {}
-        self._step = 0
+        self._held: list[Trajectory] = []  # ended before others that started with them
 
     def start(self, requests: _Requests, link: Link, greedy: bool) -> bool:
         """Begin one episode for each of the next requests; False if there is none."""
-        found = requests.take(self.simulator.num_envs)
-        if not found:
+        self.seats = Seats(self.simulator.num_envs, self.simulator.max_episode_steps)
+        observation = self._fill(self.seats, requests)
+        if observation is None:
+            self.seats = None
             return False
-        seated = found + [found[-1]] * (self.simulator.num_envs - len(found))
-        with span("run", samples=0, name="reset"):
-            observation = self.simulator.reset([request.initial_state for request in seated])
-        self.wave = Wave(found, self.simulator.max_episode_steps)
-        self._seeds = [request.seed for request in seated]
-        self._step = 0
-        self._ask(observation, link, greedy)
+        self._ask(self.seats, observation, link, greedy)
         return True
 
-    def advance(self, link: Link, greedy: bool, report: EnvironmentReport) -> list[Trajectory]:
-        """One decision of every environment; the episodes, once all have ended."""
-        wave = cast("Wave", self.wave)
+    def advance(
+        self, requests: _Requests, link: Link, greedy: bool, report: EnvironmentReport
+    ) -> list[Trajectory]:
+        """One decision of every environment whose episode runs; returns the episodes that may leave."""
+        seats = cast("Seats", self.seats)
         answer = link.answer(self.asker)
-        with span("run", samples=self.simulator.num_envs, name="simulate"):
-            transition = self.simulator.step(self._commands(answer.sample.actions.numpy()))
-            wave.add(self._shown, answer.sample, transition)
-        self._step += 1
-        if not wave.ended:
-            self._ask(transition.observation, link, greedy)
+        with span("run", samples=int(seats.running_N.sum()), name="simulate"):
+            transition = self.simulator.step(self._commands(seats, answer.sample.actions.numpy()))
+            ended = seats.add(self._shown, answer.sample, transition, answer.version)
+        report.actions += sum(_executed(episode) for episode in ended)
+        observation = transition.observation
+        if ended and self.simulator.restarts:
+            observation = self._fill(seats, requests) or observation
+        self._held += ended
+        if seats.running_N.any():
+            self._ask(seats, observation, link, greedy)
+        else:
+            self.seats = None
+        if self.seats is not None and not self.simulator.restarts:
             return []
-        self.wave = None
-        report.actions += wave.actions
-        return wave.trajectories(answer.version)
+        leaving, self._held = self._held, []
+        return sorted(leaving, key=lambda episode: (episode.group, episode.replica))
 
-    def _ask(self, observation: Observation, link: Link, greedy: bool) -> None:
-        self._shown = observation_arrays(observation)
-        seeds = [_decision_seed(seed, self._step) for seed in self._seeds]
-        link.ask(Question(self.asker, self._shown, seeds, greedy))
+    def _fill(self, seats: Seats, requests: _Requests) -> Observation | None:
+        """Start episodes where none runs; None if there is no request."""
+        free = np.flatnonzero(~seats.running_N).tolist()
+        found = requests.take(len(free))
+        if not found:
+            return None
+        starts = [request.initial_state for request in found]
+        with span("run", samples=0, name="reset"):
+            if self.simulator.restarts:
+                observation = self.simulator.restart(dict(zip(free, starts, strict=False)))
+            else:
+                observation = self.simulator.reset(starts + starts[-1:] * (len(free) - len(starts)))
+        for n, request in zip(free, found, strict=False):
+            seats.seat(n, request)
+        return observation
 
-    def _commands(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """What the simulator executes: continuous actions within its box, a chunk axis for discrete."""
+    def _ask(self, seats: Seats, observation: Observation, link: Link, greedy: bool) -> None:
+        self._shown = observation_arrays(observation, np.flatnonzero(seats.running_N))
+        link.ask(Question(self.asker, self._shown, seats.seeds(), greedy))
+
+    def _commands(self, seats: Seats, actions: NDArray[Any]) -> NDArray[Any]:
+        """What the simulator executes: continuous actions within its box, a chunk axis for discrete. Where no
+        episode runs it is told zeros."""
         space = self.simulator.action_space
-        return actions[:, None] if space.n is not None else actions.clip(space.low, space.high)
+        told = actions[:, None] if space.n is not None else actions.clip(space.low, space.high)
+        if len(told) == len(seats.running_N):
+            return told
+        commands = np.zeros((len(seats.running_N), *told.shape[1:]), dtype=told.dtype)
+        commands[seats.running_N] = told
+        return commands
+
+
+def _executed(episode: Trajectory) -> int:
+    return len(episode.actions) if episode.executed is None else int(episode.executed.sum())
 
 
 class _Requests:
@@ -178,7 +208,3 @@ class _Requests:
             self._waiting += chunk
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         return taken
-
-
-def _decision_seed(episode_seed: int, step: int) -> int:
-    return (episode_seed + step * _STRIDE) & _SEED_MASK

@@ -1,13 +1,12 @@
-"""Records a wave of episodes that started together, each until its own end.
+"""Records episodes, each from its own start to its own end.
 
-Axes: T decision steps, N environments, E episodes asked for (the first E of N), C actions of a chunk,
+Axes: T decision steps, N environments, R environments whose episode runs, C actions of a chunk,
 K positions of a decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,131 +20,153 @@ if TYPE_CHECKING:
 
     from rlinf_core.api import ActionSample, Observation, Transition
 
+_STRIDE = np.uint64(0xD1342543DE82EF95)  # odd: a decision's seed is its episode's plus a multiple of this
+_SEED_MASK = np.uint64(0x7FFFFFFFFFFFFFFF)
+_ROOM = 16  # decisions at first
 
-class Wave:
-    """An episode ends with termination, a time limit or its first success, whichever is first; what
-    its environment does afterwards is not recorded.
 
-    A success ends the task, also where the simulator goes on, and at the very step of a time limit: only
-    episodes that a limit cut short of both success and termination are `truncated`, and keep what was seen
-    last, from which returns are bootstrapped.
+class Seats:
+    """The environments of one simulator, and the episodes that run in them.
+
+    An episode ends with termination, a time limit or its first success, whichever is first; what its
+    environment does afterwards is not recorded. A success ends the task, also where the simulator goes on,
+    and at the very step of a time limit: only episodes that a limit cut short of both success and
+    termination are `truncated`, and keep what was seen last, from which returns are bootstrapped.
     """
 
-    def __init__(self, requests: Sequence[EpisodeRequest], max_episode_steps: int) -> None:
-        count = len(requests)
-        self.requests = requests
+    def __init__(self, count: int, max_episode_steps: int) -> None:
         self.limit = max_episode_steps
-        self.lengths_E = np.zeros(count, dtype=np.int64)
-        self.executed_E = np.zeros(count, dtype=np.int64)  # actions
-        self.success_E = np.zeros(count, dtype=bool)
-        self.truncated_E = np.zeros(count, dtype=bool)
-        self._running_E = np.ones(count, dtype=bool)
-        self._last: dict[int, dict[str, NDArray[Any]]] = {}  # of truncated episodes
-        self._steps: list[dict[str, NDArray[Any]]] = []
+        self.running_N = np.zeros(count, dtype=bool)
+        self._requests: list[EpisodeRequest | None] = [None] * count
+        self._seeds_N = np.zeros(count, dtype=np.uint64)
+        self._decisions_N = np.zeros(count, dtype=np.int64)
+        self._executed_N = np.zeros(count, dtype=np.int64)  # actions
+        self._columns: dict[str, NDArray[Any]] = {}  # [N, T, ...], room for more decisions than there are
 
-    @property
-    def ended(self) -> bool:
-        """Whether every episode has."""
-        return not bool(self._running_E.any())
+    def seat(self, n: int, request: EpisodeRequest) -> None:
+        """Environment n has started the episode that was asked for."""
+        self._requests[n] = request
+        self._seeds_N[n] = request.seed
+        self.running_N[n] = True
+        self._decisions_N[n] = self._executed_N[n] = 0
 
-    @property
-    def actions(self) -> int:
-        """Actions executed in all recorded episodes."""
-        return int(self.executed_E.sum())
+    def seeds(self) -> list[int]:
+        """Of the next decision in every environment whose episode runs."""
+        at = self.running_N
+        drawn: list[int] = (
+            (self._seeds_N[at] + self._decisions_N[at].astype(np.uint64) * _STRIDE) & _SEED_MASK
+        ).tolist()
+        return drawn
 
-    def add(self, shown: dict[str, NDArray[Any]], sample: ActionSample, transition: Transition) -> None:
-        """Record one decision of every environment, and what came of it."""
-        count = len(self.requests)
-        executed_EC = _until_success(transition)[:count]
-        self._steps.append(
+    def add(
+        self, shown: dict[str, NDArray[Any]], sample: ActionSample, transition: Transition, version: int
+    ) -> list[Trajectory]:
+        """Record one decision in every environment whose episode runs, which the rows of `shown` and `sample`
+        are of; returns the episodes that it ended."""
+        at = np.flatnonzero(self.running_N)
+        executed_RC = _until_success(transition)[at]
+        self._record(
+            at,
             {
-                "actions": sample.actions.numpy()[:count],
-                "executed": executed_EC,
-                **positions(sample, executed_EC, transition.rewards_NC[:count]),
-                **({} if sample.latents is None else {"latents": sample.latents.numpy()[:count]}),
-                **{f"shown/{name}": array[:count] for name, array in shown.items()},
-            }
+                "actions": sample.actions.numpy(),
+                "executed": executed_RC,
+                **positions(sample, executed_RC, transition.rewards_NC[at]),
+                **({} if sample.latents is None else {"latents": sample.latents.numpy()}),
+                **{f"shown/{name}": array for name, array in shown.items()},
+            },
         )
-        self.lengths_E += self._running_E
-        self.executed_E += executed_EC.sum(1) * self._running_E
-        self._close(transition)
+        self._decisions_N[at] += 1
+        self._executed_N[at] += executed_RC.sum(1)
+        return self._ended(transition, version)
 
-    def trajectories(self, version: int) -> list[Trajectory]:
-        """The recorded episodes, in the order of their requests."""
-        columns = {name: np.stack([step[name] for step in self._steps]) for name in self._steps[0]}
-        return [self._trajectory(i, columns, version) for i in range(len(self.requests))]
+    def _record(self, at: NDArray[np.int64], values: dict[str, NDArray[Any]]) -> None:
+        """One decision of the environments at these places."""
+        when = self._decisions_N[at]
+        for name, value in values.items():
+            column = self._columns.get(name)
+            if column is None:
+                column = np.zeros((len(self.running_N), _ROOM, *value.shape[1:]), dtype=value.dtype)
+            while column.shape[1] <= when.max():
+                column = np.concatenate([column, np.zeros_like(column)], axis=1)
+            column[at, when] = value
+            self._columns[name] = column
 
-    def _close(self, transition: Transition) -> None:
-        count = len(self.requests)
-        success_E = transition.success_N[:count]
-        terminated_E = transition.terminated_NC[:count].any(1)
-        late_E = transition.truncated_NC[:count].any(1) | (self.executed_E >= self.limit)
-        late_E = self._running_E & late_E & ~terminated_E & ~success_E
-        self.success_E |= self._running_E & success_E
-        self.truncated_E |= late_E
-        for i in np.flatnonzero(late_E):
-            self._last[int(i)] = _seen_last(transition, int(i))
-        self._running_E &= ~(success_E | terminated_E | late_E)
+    def _ended(self, transition: Transition, version: int) -> list[Trajectory]:
+        success_N = transition.success_N
+        terminated_N = np.logical_or.reduce(transition.terminated_NC, axis=1)
+        late_N = transition.truncated_NC.any(1) | (self._executed_N >= self.limit)
+        ended = np.flatnonzero(self.running_N & (success_N | terminated_N | late_N))
+        self.running_N[ended] = False
+        return [
+            self._trajectory(
+                int(n),
+                version,
+                bool(success_N[n]),
+                None if success_N[n] or terminated_N[n] else _seen_last(transition, int(n)),
+            )
+            for n in ended
+        ]
 
-    def _trajectory(self, i: int, columns: dict[str, NDArray[Any]], version: int) -> Trajectory:
-        def cut(name: str) -> NDArray[Any]:
-            return np.ascontiguousarray(columns[name][: self.lengths_E[i], i])
-
-        request, actions, rewards_T = self.requests[i], cut("actions"), cut("rewards").reshape(-1)
+    def _trajectory(
+        self, n: int, version: int, success: bool, last: dict[str, NDArray[Any]] | None
+    ) -> Trajectory:
+        cut = {name: column[n, : self._decisions_N[n]].copy() for name, column in self._columns.items()}
+        request = cast("EpisodeRequest", self._requests[n])
+        actions, rewards_T = cut["actions"], cut["rewards"].reshape(-1)
         return Trajectory(
             group=request.group,
             replica=request.replica,
             seed=request.seed,
-            mask=cut("mask").reshape(-1),
-            logprobs=cut("logprobs").reshape(-1),
+            mask=cut["mask"].reshape(-1),
+            logprobs=cut["logprobs"].reshape(-1),
             weight_version=version,
-            finish="length" if self.truncated_E[i] else "stop",
+            finish="stop" if last is None else "length",
             reward=float(rewards_T.sum()),
             step_rewards=rewards_T,
             observations={
-                name.removeprefix("shown/"): cut(name) for name in columns if name.startswith("shown/")
+                name.removeprefix("shown/"): cut[name] for name in cut if name.startswith("shown/")
             },
             actions=actions,
-            executed=cut("executed") if actions.ndim > 1 else None,
-            latents=cut("latents") if "latents" in columns else None,
-            success=bool(self.success_E[i]),
-            truncated=bool(self.truncated_E[i]),
-            final_observation=self._last.get(i),
+            executed=cut["executed"] if actions.ndim > 1 else None,
+            latents=cut.get("latents"),
+            success=success,
+            truncated=last is not None,
+            final_observation=last,
         )
 
 
 def positions(
-    sample: ActionSample, executed_EC: NDArray[np.bool_], rewards_EC: NDArray[np.float32]
+    sample: ActionSample, executed_RC: NDArray[np.bool_], rewards_RC: NDArray[np.float32]
 ) -> dict[str, NDArray[Any]]:
-    """`mask`, `logprobs` and `rewards` `[E, K]` of the K positions of a decision: one, or those
+    """`mask`, `logprobs` and `rewards` `[R, K]` of the K positions of a decision: one, or those
     of `sample.logprobs_NK`. An action's reward stands on its last position."""
-    count, chunk = executed_EC.shape
-    paid_EC = np.where(executed_EC, rewards_EC, np.float32(0.0))
+    count, chunk = executed_RC.shape
+    paid_RC = np.where(executed_RC, rewards_RC, np.float32(0.0))
     if sample.logprobs_NK is None:
-        mask_EK = executed_EC.any(1, keepdims=True)
-        logprobs_EK = _chunk_logprobs(sample, executed_EC)[:, None]
-        paid_EK = paid_EC.sum(1, keepdims=True, dtype=np.float32)
+        mask_RK = executed_RC.any(1, keepdims=True)
+        logprobs_RK = _chunk_logprobs(sample, executed_RC)[:, None]
+        paid_RK = paid_RC.sum(1, keepdims=True, dtype=np.float32)
     else:
         each = sample.logprobs_NK.shape[1] // chunk
-        mask_EK = executed_EC.repeat(each, 1)
-        logprobs_EK = _array(sample.logprobs_NK, count) * mask_EK
-        paid_EK = np.zeros((count, chunk, each), dtype=np.float32)
-        paid_EK[:, :, -1] = paid_EC
-        paid_EK = paid_EK.reshape(count, -1)
-    return {"mask": mask_EK, "logprobs": logprobs_EK, "rewards": paid_EK}
+        mask_RK = executed_RC.repeat(each, 1)
+        logprobs_RK = _array(sample.logprobs_NK) * mask_RK
+        paid_RK = np.zeros((count, chunk, each), dtype=np.float32)
+        paid_RK[:, :, -1] = paid_RC
+        paid_RK = paid_RK.reshape(count, -1)
+    return {"mask": mask_RK, "logprobs": logprobs_RK, "rewards": paid_RK}
 
 
-def _chunk_logprobs(sample: ActionSample, executed_EC: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """`[E]` log-probabilities of what was executed of each chunk."""
+def _chunk_logprobs(sample: ActionSample, executed_RC: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """`[R]` log-probabilities of what was executed of each chunk."""
     if sample.logprobs_NC is None:
-        return _array(sample.logprobs_N, len(executed_EC))
-    each_EC = _array(sample.logprobs_NC, len(executed_EC))
-    summed: NDArray[np.float32] = (each_EC * executed_EC).sum(1, dtype=np.float32)
+        return _array(sample.logprobs_N)
+    each_RC = _array(sample.logprobs_NC)
+    summed: NDArray[np.float32] = (each_RC * executed_RC).sum(1, dtype=np.float32)
     return summed
 
 
-def _array(tensor: Tensor, count: int) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = tensor.float().cpu().numpy()[:count]
+def _array(tensor: Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = tensor.float().cpu().numpy()
     return array
 
 
@@ -169,8 +190,10 @@ def _seen_last(transition: Transition, n: int) -> dict[str, NDArray[Any]]:
     return observation_arrays(transition.final_observation, n)
 
 
-def observation_arrays(observation: Observation, n: int | slice = slice(None)) -> dict[str, NDArray[Any]]:
-    """`state`, `images/CAMERA` and `instruction` (bytes) of all environments or one, copied, so that a
+def observation_arrays(
+    observation: Observation, n: int | slice | NDArray[np.int64] = slice(None)
+) -> dict[str, NDArray[Any]]:
+    """`state`, `images/CAMERA` and `instruction` (bytes) of all environments, some or one, copied, so that a
     simulator may reuse its buffers."""
     arrays: dict[str, NDArray[Any]] = {}
     if observation.state is not None:

@@ -147,6 +147,32 @@ def check_simulators_unexecuted_actions(subject: Subject) -> None:
         expect(not outcome.rewards_NC[after_NC].any(), "an action that was not executed has a reward")
 
 
+def check_simulators_restart(subject: Subject) -> None:
+    """An environment that is started alone plays as after `reset`, leaves the others as they are, and rests
+    when its episode has ended."""
+    with _simulator(subject) as simulator, _simulator(subject) as other:
+        if not simulator.restarts:
+            raise CheckSkipped("the simulator does not restart single environments")
+        if simulator.max_episode_steps > LONGEST:
+            raise CheckSkipped("max_episode_steps is large; set a smaller one in `example` of the spec")
+        simulator.auto_reset = False
+        whole = _parts(other.reset(SEEDS))
+        shown = _parts(simulator.restart({2: SEEDS[2]}))
+        for name, value in shown.items():
+            expect(np.array_equal(value[2], whole[name][2]), f"{name} after restart differs from after reset")
+        actions = _actions(simulator, ENVS, 1)
+        outcome = simulator.step(actions)
+        expect(not outcome.executed_NC[:2].any(), "an environment that rests has executed an action")
+        expect(not outcome.rewards_NC[:2].any(), "an environment that rests is paid")
+        after, expected = _parts(outcome.observation), _parts(other.step(actions).observation)
+        again = _parts(simulator.restart({0: SEEDS[0]}))
+        for name, value in again.items():
+            expect(np.array_equal(after[name][2], expected[name][2]), f"{name} differs from that after reset")
+            expect(np.array_equal(value[2], after[name][2]), f"restart of one changes {name} of another")
+            expect(np.array_equal(value[0], whole[name][0]), f"{name} after restart differs from after reset")
+        _play_to_the_end(simulator)
+
+
 def check_simulators_state(subject: Subject) -> None:
     """A saved state goes on as before, in the simulator it is of and in a new one."""
     _needs(subject, "save_state", "the simulator does not save its state")
@@ -192,6 +218,20 @@ def check_simulators_close(subject: Subject) -> None:
     simulator.reset(SEEDS)
     simulator.close()
     simulator.close()
+
+
+def _play_to_the_end(simulator: Simulator) -> None:
+    """Two of three environments run."""
+    for _ in range(simulator.max_episode_steps):
+        outcome = simulator.step(_actions(simulator, ENVS, 1))
+        ended_N = _ended(outcome)
+        expect(not ended_N[1], "an environment that was never started has ended")
+        final = _parts(outcome.final_observation) if outcome.final_observation is not None else {}
+        for name, value in _parts(outcome.observation).items():
+            same = not ended_N.any() or np.array_equal(final.get(name, value)[ended_N], value[ended_N])
+            expect(same, f"without automatic reset, {name} of an ended episode is not what was seen last")
+    outcome = simulator.step(_actions(simulator, ENVS, 1))
+    expect(not outcome.executed_NC.any(), "an environment goes on after the end, though auto_reset is False")
 
 
 def _needs(subject: Subject, capability: str, reason: str) -> None:

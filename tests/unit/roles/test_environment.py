@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ class Rules:
     limit: int = 6
     sticky: bool = False
     cuts: bool = True
+    restarts: bool = False
 
 
 class Line(Simulator):
@@ -45,12 +46,21 @@ class Line(Simulator):
         super().__init__(config, num_envs, seed)
         self.max_episode_steps = config.limit
         self.buffer = np.zeros((num_envs, 2), dtype=np.float32)
+        self.restarts = config.restarts
         self.resets: list[list[int]] = []
+        self.running = np.zeros(num_envs, dtype=bool)
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         self.resets.append(list(seeds))
         self.buffer[:, 0] = [seed % 3 for seed in seeds]
         self.buffer[:, 1] = 0
+        return Observation(state=self.buffer)
+
+    def restart(self, seeds: Mapping[int, int]) -> Observation:
+        self.resets.append(list(seeds.values()))
+        for n, seed in seeds.items():
+            self.buffer[n] = (seed % 3, 0)
+            self.running[n] = True
         return Observation(state=self.buffer)
 
     def step(self, actions: Any) -> Transition:
@@ -61,6 +71,8 @@ class Line(Simulator):
         final = np.full_like(self.buffer, np.nan)
         for n in range(shape[0]):
             for c in range(shape[1]):
+                if not self.auto_reset and not self.running[n]:
+                    break
                 self.buffer[n] += (actions[n, c, 0], 1)
                 place, steps = self.buffer[n]
                 executed[n, c], rewards[n, c] = True, place
@@ -70,7 +82,9 @@ class Line(Simulator):
                 truncated[n, c] = late and not terminated[n, c]
                 if terminated[n, c] or truncated[n, c]:
                     final[n] = self.buffer[n]
-                    self.buffer[n] = (-100.0, 0)  # the automatic reset, which must never be recorded
+                    if self.auto_reset:
+                        self.buffer[n] = (-100.0, 0)  # the automatic reset, which must never be recorded
+                    self.running[n] = False
                     break
         return Transition(
             Observation(state=self.buffer),
@@ -248,13 +262,13 @@ def test_a_success_at_the_time_limit_ends_the_task(monkeypatch: pytest.MonkeyPat
     assert row.final_observation is None
 
 
-def test_after_an_automatic_reset_the_policy_sees_the_reset_and_the_record_does_not(
+def test_after_an_automatic_reset_an_environment_is_neither_shown_nor_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = worker(monkeypatch, num_envs=2)
     short, long = episodes(made, 2, 0)
     shown = policy_of(made).model.shown  # type: ignore[attr-defined]
-    assert shown == [[[2, 0], [0, 0]], [[-100, 0], [1, 1]], [[-100, 0], [2, 2]]]
+    assert shown == [[[2, 0], [0, 0]], [[1, 1]], [[2, 2]]]
     assert short.observations["state"].tolist() == [[2, 0]]
     assert long.observations["state"].tolist() == [[0, 0], [1, 1], [2, 2]]
 
@@ -276,6 +290,34 @@ def test_requests_fill_waves_and_seats_left_over_are_off_the_record(monkeypatch:
     assert [row.group for row in rows] == [0, 1, 2, 3, 4]
     assert [row.length for row in rows] == [3, 2, 1, 3, 2]
     assert made.groups[0].simulator.resets == [[0, 1], [2, 0], [1, 1]]  # type: ignore[attr-defined]
+
+
+def test_an_environment_that_can_restart_takes_the_next_request_when_its_episode_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Starts 0, 1, 2 take 3, 2 and 1 steps: of two environments, the one that started at 1 is free first."""
+    made = worker(monkeypatch, num_envs=2, restarts=True)
+    rows = episodes(made, 0, 1, 2, 0, 1)
+    assert [row.group for row in rows] == [1, 0, 2, 4, 3]
+    assert [row.length for row in rows] == [2, 3, 1, 2, 3]
+    assert made.groups[0].simulator.resets == [[0, 1], [2], [0, 1]]  # type: ignore[attr-defined]
+    assert policy_of(made).model.shown == [  # type: ignore[attr-defined]
+        [[0, 0], [1, 0]],
+        [[1, 1], [2, 1]],
+        [[2, 2], [2, 0]],
+        [[0, 0], [1, 0]],
+        [[1, 1], [2, 1]],
+        [[2, 2]],
+    ]
+    waves = worker(monkeypatch, num_envs=2)
+    expected = {row.group: row for row in episodes(waves, 0, 1, 2, 0, 1)}
+    for row in rows:
+        assert row.step_rewards is not None
+        assert row.step_rewards.tolist() == expected[row.group].step_rewards.tolist()  # type: ignore[union-attr]
+    drawn = [
+        sorted(seed for seeds in policy_of(each).model.seeds for seed in seeds) for each in (made, waves)
+    ]  # type: ignore[attr-defined]
+    assert drawn[0] == drawn[1]
 
 
 def test_an_episode_is_the_same_whatever_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +376,7 @@ def test_discrete_actions_get_a_chunk_axis_for_the_simulator_and_none_in_the_rec
     monkeypatch.setattr(policy_of(made).model, "act", act)
     monkeypatch.setattr(made.groups[0].simulator, "step", step)
     long, short = episodes(made, 0, 1)
-    assert [actions.tolist() for actions in taken] == [[[1], [1]]] * 3
+    assert [actions.tolist() for actions in taken] == [[[1], [1]], [[1], [1]], [[1], [0]]]
     assert long.actions.tolist() == [1, 1, 1]
     assert short.actions.tolist() == [1, 1]
     assert short.executed is None

@@ -11,7 +11,7 @@ import torch
 from rlinf_core.api import ActionSample, Observation, Transition
 from rlinf_core.api.instructions import WIDTH, instruction_bytes, instruction_texts
 from rlinf_core.errors import PluginError
-from rlinf_core.roles.episodes import Wave, observation_arrays
+from rlinf_core.roles.episodes import Seats, observation_arrays
 from rlinf_core.roles.estimates import _last_state
 from rlinf_core.types import EpisodeRequest
 
@@ -49,13 +49,16 @@ def step(texts: list[str], truncated: bool) -> Transition:
 
 
 def test_a_record_holds_the_instruction_and_the_latents_of_every_decision() -> None:
-    wave = Wave([EpisodeRequest(0, i, 0, i) for i in range(2)], max_episode_steps=9)
+    seats = Seats(2, max_episode_steps=9)
+    for n in range(2):
+        seats.seat(n, EpisodeRequest(0, n, 0, n))
     shown = observation_arrays(Observation(instruction=TEXTS[:2]))
     for decision in range(3):
         latents = torch.tensor([[decision, 10], [decision, 20]])
         sample = ActionSample(torch.zeros(2, 1, 1), torch.zeros(2), latents=latents)
-        wave.add(shown, sample, step(TEXTS[:2], truncated=decision == 2))
-    first, second = wave.trajectories(version=0)
+        ended = seats.add(shown, sample, step(TEXTS[:2], truncated=decision == 2), version=0)
+        assert len(ended) == (2 if decision == 2 else 0)
+    first, second = ended
     assert instruction_texts(first.observations["instruction"]) == TEXTS[:1] * 3
     assert second.latents is not None
     assert second.latents.tolist() == [[0, 20], [1, 20], [2, 20]]

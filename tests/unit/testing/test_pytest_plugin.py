@@ -49,7 +49,7 @@ def test_checks_are_tests_of_their_own_with_ids_marks_and_skips(tmp_path):
         check=False,
     )
     assert "test_author.py::test_it[line-check_simulators_seeding] FAILED" in done.stdout
-    assert "8 failed" in done.stdout
+    assert "9 failed" in done.stdout
 
 
 def test_the_pytest_plugin_imports_nothing_heavy():

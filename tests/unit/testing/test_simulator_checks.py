@@ -94,9 +94,23 @@ def first_action_only(base):
     return FirstActionOnly
 
 
+def never_rests(base):
+    class NeverRests(base):
+        restarts = True
+
+        def restart(self, seeds):
+            for n, seed in seeds.items():
+                self._random_N[n] = np.random.default_rng(seed)
+                self._restart(n)
+            return self._observation()
+
+    return NeverRests
+
+
 @pytest.mark.parametrize(
     ("plant", "check"),
     [
+        (never_rests, "restart"),
         (shared_seed, "seeding"),
         (never_truncates, "ends"),
         (both_ends, "ends"),
@@ -159,4 +173,8 @@ def test_what_a_simulator_says_it_saves_and_frees_is_checked(sound, plant, faile
 
 def test_a_simulator_that_says_nothing_is_not_asked(sound):
     skipped = {result.message for result in run_checks(sound) if result.outcome == "skipped"}
-    assert skipped == {"the simulator does not save its state", "the simulator does not offload"}
+    assert skipped == {
+        "the simulator does not save its state",
+        "the simulator does not offload",
+        "the simulator does not restart single environments",
+    }

@@ -9,7 +9,7 @@ import logging
 import math
 import pickle
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class GymnasiumSimulator(Simulator):
     """N environments of one id. The first success of an episode ends it, as a termination."""
 
     config: GymnasiumConfig
+    restarts = True
 
     def __init__(self, config: GymnasiumConfig, num_envs: int, seed: int) -> None:
         super().__init__(config, num_envs, seed)
@@ -53,21 +54,28 @@ class GymnasiumSimulator(Simulator):
                 raise ConfigError(f"simulator.images (gymnasium): {config.id} does not render pictures")
             pixels = (config.image_size, config.image_size, 3)
             self.observation_space[f"images/{CAMERA}"] = Space(shape=pixels, low=0.0, high=255.0)
+            self._frames_NHW3 = np.zeros((num_envs, *pixels), dtype=np.uint8)
         self._pictures = Pictures(self._envs, config.image_size, config.shadows)
         self._state_NS = np.zeros((num_envs, size), dtype=np.float32)
         self._return_N = np.zeros(num_envs)  # of the episodes that run
+        self._running_N = np.zeros(num_envs, dtype=bool)
         self._shown = Observation()
         self._warned = False
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Each environment starts where its own seed says."""
-        self._return_N[:] = 0.0
-        for n, seed in enumerate(seeds):
+        return self.restart(dict(enumerate(seeds)))
+
+    def restart(self, seeds: Mapping[int, int]) -> Observation:
+        """As `reset`, of some."""
+        for n, seed in seeds.items():
+            self._return_N[n] = 0.0
+            self._running_N[n] = True
             self._show(n, self._envs[n].reset(seed=int(seed))[0])
-        return self._observation()
+        return self._observation([*seeds])
 
     def step(self, actions: NDArray[Any]) -> Transition:
-        """Each environment executes its chunk up to the end of its episode; ended ones start again."""
+        """Every environment executes its chunk up to the end of its episode, then starts again or rests."""
         shape = actions.shape[:2]
         outcome = Transition(
             Observation(),
@@ -77,11 +85,12 @@ class GymnasiumSimulator(Simulator):
             executed_NC=np.zeros(shape, dtype=bool),
             success_N=np.zeros(shape[0], dtype=bool),
         )
-        for n in range(shape[0]):
+        acting = np.flatnonzero(self._running_N).tolist()
+        for n in acting:
             for c in range(shape[1]):
                 if self._act(n, c, actions[n, c], outcome):
                     break
-        self._renew(outcome)
+        self._renew(outcome, acting)
         return outcome
 
     def tasks(self) -> list[str]:
@@ -97,11 +106,12 @@ class GymnasiumSimulator(Simulator):
     def save_state(self) -> bytes:
         """Physics, counters, random generators, and what was shown: drawing again may move the physics."""
         states = [remember(env) for env in self._envs]
-        return zlib.compress(pickle.dumps((self.config.id, states, self._return_N, self._shown)), level=1)
+        counters = (self._return_N, self._running_N)
+        return zlib.compress(pickle.dumps((self.config.id, states, *counters, self._shown)), level=1)
 
     def load_state(self, state: bytes) -> Observation:
         """Only bytes of `save_state` that you trust: they are unpickled."""
-        name, states, return_N, shown = pickle.loads(zlib.decompress(state))
+        name, states, return_N, running_N, shown = pickle.loads(zlib.decompress(state))
         if (name, len(states)) != (self.config.id, self.num_envs):
             raise PluginError(
                 f"simulator gymnasium: a state of {len(states)} x {name} does not fit {self.num_envs} x "
@@ -111,7 +121,9 @@ class GymnasiumSimulator(Simulator):
             restore(env, each)
         if shown.state is not None:
             self._state_NS[...] = shown.state
-        self._return_N[:] = return_N
+        self._return_N[:], self._running_N[:] = return_N, running_N
+        if shown.images:
+            self._frames_NHW3[...] = shown.images[CAMERA]
         self._shown = shown
         return self._shown
 
@@ -145,21 +157,20 @@ class GymnasiumSimulator(Simulator):
         enough = self.config.success_return
         return enough is not None and bool(self._return_N[n] >= enough)
 
-    def _renew(self, outcome: Transition) -> None:
-        """Start ended episodes again, and show what there is now."""
-        outcome.observation = self._observation()
-        ended = [int(n) for n in np.flatnonzero((outcome.terminated_NC | outcome.truncated_NC).any(axis=1))]
+    def _renew(self, outcome: Transition, acting: Sequence[int]) -> None:
+        """Start ended episodes again, or let their environments rest; show what there is now."""
+        outcome.observation = self._observation(acting)
+        ended = np.flatnonzero((outcome.terminated_NC | outcome.truncated_NC).any(axis=1)).tolist()
         if not ended:
             return
         outcome.final_observation = outcome.observation
+        if not self.auto_reset:
+            self._running_N[ended] = False
+            return
         for n in ended:
             self._return_N[n] = 0.0
             self._show(n, self._envs[n].reset()[0])
-        images = {camera: shown.copy() for camera, shown in outcome.observation.images.items()}
-        for shown in images.values():
-            for n in ended:
-                shown[n] = self._pictures.draw(n)
-        self._shown = outcome.observation = Observation(self._shown_states(), images)
+        outcome.observation = self._observation(ended)
 
     def _show(self, n: int, seen: Any) -> bool:  # Any: an observation of the environment
         """Keep what environment n shows; False if a number of it is not finite."""
@@ -169,8 +180,13 @@ class GymnasiumSimulator(Simulator):
         self._state_NS[n] = flat_S
         return math.isfinite(flat_S.sum())
 
-    def _observation(self) -> Observation:
-        images = {CAMERA: self.render()} if self.config.images else {}
+    def _observation(self, changed: Sequence[int]) -> Observation:
+        """What all show; pictures of those that have changed are drawn."""
+        images = {}
+        if self.config.images:
+            for n in changed:
+                self._frames_NHW3[n] = self._pictures.draw(n)
+            images[CAMERA] = self._frames_NHW3.copy()
         self._shown = Observation(self._shown_states(), images)
         return self._shown
 
