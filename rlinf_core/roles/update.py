@@ -105,7 +105,7 @@ class Updater:
             batch = columns.micro_batch(chosen, width, self.model.collate([rows[i] for i in chosen], width))
             if not part:
                 batch.mask_BT = torch.zeros_like(batch.mask_BT)
-            watch = Mismatch(loss, columns.fresh)
+            watch = Mismatch(loss, columns.fresh and want >= LOGPROBS)
             for name, (total, count) in self.trainer.accumulate(batch, watch, want).items():
                 add(report.sums, name, total, count)
             report.peaks["logprob_mismatch_max"] = max(

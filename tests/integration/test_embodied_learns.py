@@ -137,6 +137,7 @@ def test_a_critic_learns_what_states_are_worth_and_the_policy_from_it(
     norm = "train/critic_grad_norm" if critic == "own" else "train/grad_norm"
     assert all(step[norm] > 0.0 for step in steps)
     assert "train/policy_loss" not in steps[1]
+    assert max(step.get("train/logprob_mismatch_max", 0.0) for step in steps) < 1e-4
     assert "train/policy_loss" in steps[2]
 
 
