@@ -1,0 +1,1 @@
+"""Meta-World tasks as an rlinf simulator."""

@@ -1,0 +1,158 @@
+"""Tasks of Meta-World, stepped one after another in this process.
+
+Axes: N environments, C actions of a chunk, S state size.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlinf_core.api import Observation, Simulator, Space, Transition
+from rlinf_core.errors import PluginError
+from rlinf_sim_metaworld.config import MetaWorldConfig
+from rlinf_sim_metaworld.tasks import chosen, names
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rlinf_sim_metaworld.arm import Arm
+
+OBSERVED = 39  # numbers that Meta-World shows
+
+
+class MetaWorldSimulator(Simulator):
+    """N arms. An episode is of the task that its seed says; success ends it, as a termination."""
+
+    config: MetaWorldConfig
+    restarts = True
+
+    def __init__(self, config: MetaWorldConfig, num_envs: int, seed: int) -> None:
+        super().__init__(config, num_envs, seed)
+        self._tasks = chosen(config.task)
+        self.max_episode_steps = config.max_episode_steps
+        self.action_space = Space(shape=(4,), low=-1.0, high=1.0)
+        size = OBSERVED + (len(self._tasks) if config.task_id else 0)
+        self.observation_space = {"state": Space(shape=(size,), low=-np.inf, high=np.inf)}
+        self._arms: list[Arm | None] = [None] * num_envs
+        self._idle: dict[str, list[Arm]] = {task: [] for task in self._tasks}
+        self._seeds: list[int] = [0] * num_envs  # of the running episodes
+        self._steps_N = np.zeros(num_envs, dtype=np.int64)
+        self._running_N = np.zeros(num_envs, dtype=bool)
+        self._state_NS = np.zeros((num_envs, size), dtype=np.float32)
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Each environment starts where its own seed says."""
+        return self.restart(dict(enumerate(seeds)))
+
+    def restart(self, seeds: Mapping[int, int]) -> Observation:
+        """As `reset`, of some."""
+        for n, seed in seeds.items():
+            self._start(n, int(seed))
+        return self._observation()
+
+    def step(self, actions: NDArray[Any]) -> Transition:
+        """Every arm executes its chunk up to the end of its episode, then starts again or rests."""
+        shape = actions.shape[:2]
+        outcome = Transition(
+            Observation(),
+            rewards_NC=np.zeros(shape, dtype=np.float32),
+            terminated_NC=np.zeros(shape, dtype=bool),
+            truncated_NC=np.zeros(shape, dtype=bool),
+            executed_NC=np.zeros(shape, dtype=bool),
+            success_N=np.zeros(shape[0], dtype=bool),
+        )
+        ended = [n for n in np.flatnonzero(self._running_N).tolist() if self._act(n, actions[n], outcome)]
+        outcome.observation = self._observation()
+        if ended:
+            outcome.final_observation = outcome.observation
+            self._renew(ended, outcome)
+        return outcome
+
+    def tasks(self) -> list[str]:
+        """The fifty, without the sets of them."""
+        return names()
+
+    def save_state(self) -> bytes:
+        """Physics, and what Meta-World keeps beside it."""
+        arms = [None if arm is None else (arm.task, arm.remember()) for arm in self._arms]
+        own = (self._seeds, self._steps_N, self._running_N, self._state_NS)
+        return zlib.compress(pickle.dumps((self.config.task, arms, own)), level=1)
+
+    def load_state(self, state: bytes) -> Observation:
+        """Only bytes of `save_state` that you trust: they are unpickled."""
+        task, arms, (seeds, steps_N, running_N, state_NS) = pickle.loads(zlib.decompress(state))
+        if (task, state_NS.shape) != (self.config.task, self._state_NS.shape):
+            raise PluginError(
+                f"simulator metaworld: a state of {len(arms)} x {task} does not fit {self.num_envs} x "
+                f"{self.config.task}, or shows other numbers"
+            )
+        for n, saved in enumerate(arms):
+            if saved is not None:
+                self._seat(n, saved[0]).restore(saved[1])
+        self._seeds = list(seeds)
+        self._steps_N[:], self._running_N[:], self._state_NS[...] = steps_N, running_N, state_NS
+        return self._observation()
+
+    def close(self) -> None:
+        """Free all arms."""
+        seated = [arm for arm in self._arms if arm is not None]
+        for arm in [*seated, *(arm for waiting in self._idle.values() for arm in waiting)]:
+            arm.close()
+        self._arms = [None] * self.num_envs
+        self._idle = {task: [] for task in self._tasks}
+
+    def _start(self, n: int, seed: int) -> None:
+        number = seed % len(self._tasks)
+        self._seeds[n], self._steps_N[n], self._running_N[n] = seed, 0, True
+        self._state_NS[n, :OBSERVED] = self._seat(n, self._tasks[number]).reset(seed % (1 << 32))
+        if self.config.task_id:
+            self._state_NS[n, OBSERVED:] = np.arange(len(self._tasks)) == number
+
+    def _seat(self, n: int, task: str) -> Arm:
+        """The arm of environment n before this task; arms before others wait until they are needed."""
+        from rlinf_sim_metaworld.arm import Arm
+
+        seated = self._arms[n]
+        if seated is None or seated.task != task:
+            if seated is not None:
+                self._idle[seated.task].append(seated)
+            waiting = self._idle[task]
+            self._arms[n] = seated = waiting.pop() if waiting else Arm(task)
+        return seated
+
+    def _act(self, n: int, actions_CA: NDArray[Any], outcome: Transition) -> bool:
+        """Execute the chunk of environment n; True if its episode has ended."""
+        arm = self._arms[n]
+        for c, action_A in enumerate(actions_CA):
+            seen, reward, success = arm.step(action_A)  # type: ignore[union-attr]
+            self._steps_N[n] += 1
+            late = bool(self._steps_N[n] >= self.max_episode_steps) and not success
+            outcome.executed_NC[n, c] = True
+            outcome.rewards_NC[n, c] = self._paid(reward, success)
+            outcome.terminated_NC[n, c], outcome.truncated_NC[n, c] = success, late
+            if success or late:
+                break
+        self._state_NS[n, :OBSERVED] = seen
+        outcome.success_N[n] = success
+        return success or late
+
+    def _paid(self, reward: float, success: bool) -> float:
+        if self.config.reward == "dense":
+            return reward
+        return float(success) if self.config.reward == "sparse" else reward / 10.0 - 1.0
+
+    def _renew(self, ended: Sequence[int], outcome: Transition) -> None:
+        if not self.auto_reset:
+            self._running_N[list(ended)] = False
+            return
+        for n in ended:
+            self._start(n, int(np.random.default_rng(self._seeds[n]).integers(1 << 62)))
+        outcome.observation = self._observation()
+
+    def _observation(self) -> Observation:
+        return Observation(state=self._state_NS.copy())
