@@ -9,7 +9,8 @@ import torch
 from crosscheck_batches import Batch
 from torch import Tensor
 
-from rlinf_core.objective import PolicyOptions, policy_terms
+from rlinf_core.objective import PolicyOptions
+from rlinf_core.objective.policy import policy_terms
 from rlinf_core.rl.aggregate import denominator
 
 Metrics = dict[str, Any]

@@ -9,7 +9,7 @@ import torch
 from crosscheck_batches import batches
 from crosscheck_losses import with_gradient
 
-from rlinf_core.objective import KLCoefficient
+from rlinf_core.objective.kl_reward import KLCoefficient
 from rlinf_core.rl.aggregate import Aggregation, denominator, summed
 from rlinf_core.rl.kl import kl_loss, kl_values
 from rlinf_core.rl.logprobs import entropy, gather_logprobs

@@ -9,7 +9,8 @@ import torch
 
 from rlinf_core.api import LossTerms, PolicyOutputs, TrainBatch
 from rlinf_core.errors import ConfigError
-from rlinf_core.objective import CriticOptions, value_terms
+from rlinf_core.objective import CriticOptions
+from rlinf_core.objective.critic import value_terms
 
 MASK = torch.tensor([[True, True, False], [True, False, False]])
 VALUES = torch.tensor([[0.2, 3.0, torch.nan], [1.0, torch.inf, 0.0]])

@@ -11,7 +11,8 @@ import torch
 
 from rlinf_core.api import ScoredBatch
 from rlinf_core.errors import ConfigError
-from rlinf_core.objective import KLCoefficient, RewardKLOptions, penalised_rewards, token_rewards
+from rlinf_core.objective import RewardKLOptions
+from rlinf_core.objective.kl_reward import KLCoefficient, penalised_rewards, token_rewards
 
 MASK = torch.tensor(
     [

@@ -20,14 +20,15 @@ from rlinf_core.api import (
     ScoredBatch,
     TrainBatch,
 )
-from rlinf_core.objective import group_metrics, policy_terms, trained_mask
+from rlinf_core.objective.policy import policy_terms
+from rlinf_core.objective.rows import group_metrics, trained_mask
 from rlinf_core.rl.advantages import group_advantages, group_statistics, spread_over_tokens
 from rlinf_core.rl.aggregate import denominator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlinf_core.objective import Metrics
+    from rlinf_core.objective.kl_reward import Metrics
 
 
 class GRPO(Algorithm):

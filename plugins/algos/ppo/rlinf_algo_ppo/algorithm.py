@@ -20,14 +20,10 @@ from rlinf_core.api import (
     TrainBatch,
 )
 from rlinf_core.errors import ConfigError
-from rlinf_core.objective import (
-    KLCoefficient,
-    penalised_rewards,
-    policy_terms,
-    token_metric,
-    trained_mask,
-    value_terms,
-)
+from rlinf_core.objective.critic import value_terms
+from rlinf_core.objective.kl_reward import KLCoefficient, penalised_rewards
+from rlinf_core.objective.policy import policy_terms, token_metric
+from rlinf_core.objective.rows import trained_mask
 from rlinf_core.rl.advantages import whiten
 from rlinf_core.rl.aggregate import denominator
 from rlinf_core.rl.gae import gae

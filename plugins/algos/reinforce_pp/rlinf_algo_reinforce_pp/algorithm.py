@@ -19,15 +19,9 @@ from rlinf_core.api import (
     ScoredBatch,
     TrainBatch,
 )
-from rlinf_core.objective import (
-    KLCoefficient,
-    Metrics,
-    group_metrics,
-    penalised_rewards,
-    policy_terms,
-    token_metric,
-    trained_mask,
-)
+from rlinf_core.objective.kl_reward import KLCoefficient, Metrics, penalised_rewards
+from rlinf_core.objective.policy import policy_terms, token_metric
+from rlinf_core.objective.rows import group_metrics, trained_mask
 from rlinf_core.rl.advantages import group_advantages, group_statistics, whiten
 from rlinf_core.rl.aggregate import denominator
 from rlinf_core.rl.gae import discounted_returns
