@@ -6,17 +6,21 @@ Axes: N environments (or any leading axes), W bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from rlinf_core.errors import PluginError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 WIDTH = 512  # bytes; the same for all, so that decisions stack whatever their texts
 
 
 def instruction_bytes(texts: Sequence[str]) -> NDArray[np.uint8]:
     """`[N, W]` UTF-8 with zeros behind it. Raises `PluginError` for a text that is too long."""
+    import numpy as np
+
     bytes_NW = np.zeros((len(texts), WIDTH), dtype=np.uint8)
     for row_W, text in zip(bytes_NW, texts, strict=True):
         encoded = text.encode()
