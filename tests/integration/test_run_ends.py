@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 LORA = ("model.preset=tiny-qwen2", "lora.rank=4", "lora.dropout=0.1", "algo.kl_coef=0.01")
+CRITIC = ("algo=ppo", "algo.critic=own", "algo.kl_coef=0.1", "algo.kl_target=0.01", "train.update_epochs=2")
 LONG = "train.steps=100000"
 
 
@@ -28,8 +29,9 @@ def kill(started: Any) -> None:
         ("local", ()),
         ("inline", ("train.mini_batches=2", "train.update_epochs=2")),
         ("inline", LORA),
+        ("inline", CRITIC),
     ],
-    ids=["plain", "mini-batches", "adapters"],
+    ids=["plain", "mini-batches", "adapters", "critic"],
 )
 def test_a_killed_run_goes_on_bit_for_bit(
     engine: str, settings: tuple[str, ...], new_job: Callable[..., Any], start: Callable[..., Any]
