@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def network(config: Pi0Config, seed: int) -> Any:  # Any: a transformers module
 
     kind = getattr(torch, config.dtype)
     loader: Any = PI0ForConditionalGeneration  # Any: not typed as returning two things
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _quiet():
         torch.manual_seed(seed)
         if config.preset:
             return loader(architecture(config)).to(kind)
@@ -67,7 +68,22 @@ def save(config: Pi0Config, state: Iterator[tuple[str, Tensor]], path: Path) -> 
             f"{sorted(missing)[:4]}"
         )
     path.mkdir(parents=True, exist_ok=True)
-    module.save_pretrained(path)
+    with _quiet():
+        module.save_pretrained(path)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bars, which would be drawn over the run's own."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _tiny() -> Any:  # Any: a transformers configuration

@@ -62,7 +62,7 @@ def load_tokenizer(path: Path, key: str) -> Any:  # Any: a transformers tokenize
         return AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError) as err:
         raise ModelError(
-            f"{key} (pi0): there is no tokenizer in {path} ({err}); set model.tokenizer to the directory of "
+            f"{key} (pi0): there is no tokenizer in {path}; set model.tokenizer to the directory of "
             "the checkpoint's tokenizer (that of PaliGemma)"
         ) from err
 
