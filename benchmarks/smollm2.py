@@ -1,4 +1,4 @@
-"""Trains a real language model, SmolLM2-135M-Instruct, with GRPO by `recipes/smollm2-arithmetic.yaml`.
+"""Trains a real language model, SmolLM2-135M-Instruct, with GRPO by the recipe `smollm2-arithmetic`.
 
 `accuracy_before` and `accuracy_after` are of held-out problems, sampled as in training. Needs two cores
 and about 20 minutes; `--steps` shortens it. `--output` keeps the run.
@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, finish, run, say
+from common import finish, run, say
 
-RECIPE = ROOT / "recipes" / "smollm2-arithmetic.yaml"
+RECIPE = "smollm2-arithmetic"
 PARTS = ("rollout", "reward", "actor", "sync")
 
 
 def train(output: Path, steps: int | None) -> float:
     """Run the recipe; the seconds it took, loading the model included."""
-    command = [str(Path(sys.executable).parent / "rlinf"), "train", "-c", str(RECIPE)]
+    command = [str(Path(sys.executable).parent / "rlinf"), "train", "--recipe", RECIPE]
     command += ["--output", str(output / "run")]
     command += [] if steps is None else ["--steps", str(steps)]
     started = time.perf_counter()

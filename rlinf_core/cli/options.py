@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlinf_core.config.options import Options
+from rlinf_core.config.options import Options, recipe_names
 
 _TASK = "Task"
 _RUN = "Run"
@@ -28,6 +28,12 @@ SHARED: dict[str, Any] = {  # name of an Options field -> annotation; in the ord
             help="Settings by dotted key, such as algo.clip_ratio=0.1; see `rlinf config show`.",
             metavar="KEY=VALUE...",
             show_default=False,
+        ),
+    ],
+    "recipe": Annotated[
+        str | None,
+        typer.Option(
+            "--recipe", help=f"A recipe that comes with rlinf: {', '.join(recipe_names())}.", metavar="NAME"
         ),
     ],
     "config": Annotated[

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlinf_core.config.options import Options
+from rlinf_core.config.options import RECIPES, Options, recipe_names
 from rlinf_core.config.reading.layers import Layer
 from rlinf_core.config.resolve import (
-    RECIPES,
     SpecSource,
     built_in,
     load_recipe,
@@ -18,6 +18,7 @@ from rlinf_core.config.resolve import (
     resolve,
 )
 from rlinf_core.config.schema import RunConfig
+from rlinf_core.errors import ConfigError
 from rlinf_core.plugins import plugins
 
 TASK_SECTIONS = ("model", "data", "simulator", "reward")  # naming one of them sets the quickstart aside
@@ -31,14 +32,14 @@ def compose(options: Options, manager: SpecSource | None = None) -> RunConfig:
 def layers(options: Options) -> list[Layer]:
     """All layers of a command, lowest first."""
     overrides = [parse_override(text) for text in options.overrides]
-    recipes = [load_recipe(path) for path in options.config]
+    recipes = [*_packaged(options.recipe), *(load_recipe(path) for path in options.config)]
     return [*default_layers(options, overrides), *recipes, *_flags(options), *overrides]
 
 
 def default_layers(options: Options, overrides: list[Layer] | None = None) -> list[Layer]:
     """What every run starts from, and the quickstart where the user names no task."""
     base = [Layer(built_in()["layer"], "default")]
-    named = any(getattr(options, section) for section in ("config", *TASK_SECTIONS))
+    named = any(getattr(options, section) for section in ("recipe", "config", *TASK_SECTIONS))
     if named or any(_names_task(layer.settings) for layer in overrides or []):
         return base
     return [*base, load_recipe(RECIPES / "quickstart.yaml", "quickstart recipe")]
@@ -52,6 +53,21 @@ def default_output(config: RunConfig) -> str:
 def with_output(config: RunConfig) -> RunConfig:
     """The same settings with an output folder named."""
     return config if config.output else replace(config, output=default_output(config))
+
+
+def _packaged(name: str | None) -> list[Layer]:
+    """The recipe of this name that comes with rlinf."""
+    if name is None:
+        return []
+    known = recipe_names()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise ConfigError(
+            f"--recipe {name}: no recipe of this name comes with rlinf; there are {', '.join(known)}"
+            + (f". Did you mean {near[0]}?" if near else "")
+            + " (a file of your own goes by --config FILE)"
+        )
+    return [load_recipe(RECIPES / f"{name}.yaml", f"recipe {name}")]
 
 
 def _names_task(settings: Mapping[str, Any]) -> bool:  # Any: YAML values

@@ -5,6 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+RECIPES = Path(__file__).parent / "recipes"
+DEFAULTS = "defaults"  # beside the recipes, and none itself
+
+
+def recipe_names() -> list[str]:
+    """Of the recipes that come with rlinf."""
+    return sorted(path.stem for path in RECIPES.glob("*.yaml") if path.stem != DEFAULTS)
+
 
 @dataclass(frozen=True)
 class Options:
@@ -18,6 +26,7 @@ class Options:
     reward: tuple[str, ...] = ()
     simulator: str | None = None
     engine: str | None = None
+    recipe: str | None = None
     config: tuple[Path, ...] = ()
     output: str | None = None
     seed: int | None = None

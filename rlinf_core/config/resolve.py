@@ -13,6 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from rlinf_core.config.options import DEFAULTS, RECIPES
 from rlinf_core.config.reading.convert import convert, convert_field
 from rlinf_core.config.reading.derived import inherited, with_prompts
 from rlinf_core.config.reading.layers import Layer, Merged, Tree, merge
@@ -28,7 +29,6 @@ from rlinf_core.config.schema import (
 )
 from rlinf_core.errors import ConfigError, PluginNotFoundError
 
-RECIPES = Path(__file__).parent / "recipes"
 REQUIRED = ("algo", "backend", "model", "engine")
 
 
@@ -88,7 +88,7 @@ def parse_override(text: str) -> Layer:
 @cache
 def built_in() -> Tree:
     """`recipes/defaults.yaml`: the lowest layer and the plugins of shorthands."""
-    return dict(load_recipe(RECIPES / "defaults.yaml").settings)
+    return dict(load_recipe(RECIPES / f"{DEFAULTS}.yaml").settings)
 
 
 def resolve(layers: Sequence[Layer], manager: SpecSource) -> RunConfig:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rlinf_core.config.check import check
 from rlinf_core.config.compose import Options, compose
 from rlinf_core.config.dump import dump
+from rlinf_core.config.options import recipe_names
+from rlinf_core.errors import ConfigError
 from rlinf_core.plugins import plugins
 
-ROOT = Path(__file__).parents[2]
-RECIPES = sorted((ROOT / "recipes").glob("**/*.yaml"))
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_passes_the_checks(name):
+    config = compose(Options(recipe=name))
+    assert check(config, plugins()) == []
+    assert config.origins["model.name"] == f"recipe {name}"
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=[path.stem for path in RECIPES])
-def test_a_recipe_passes_the_checks(recipe):
-    assert check(compose(Options(config=(recipe,))), plugins()) == []
+def test_a_recipe_by_name_lies_below_files_and_flags(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text("train: {steps: 7}\noptimizer: {lr: 0.5}\n")
+    config = compose(Options(recipe="reacher", config=(own,), lr=0.25))
+    assert (config.train.steps, config.train.prompts_per_step, config.optimizer.lr) == (7, 16, 0.25)
+    assert config.origins["train.prompts_per_step"] == "recipe reacher"
+
+
+def test_an_unknown_recipe_is_refused_with_those_there_are():
+    with pytest.raises(
+        ConfigError, match=r"--recipe reecher: .* quickstart, reacher.*Did you mean reacher\?"
+    ):
+        compose(Options(recipe="reecher"))
 
 
 def test_the_quickstart_passes_the_checks():

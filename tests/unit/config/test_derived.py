@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rlinf_core.config.dump import dump
+from rlinf_core.config.options import RECIPES
 from rlinf_core.config.reading.layers import Layer
 from rlinf_core.config.resolve import load_recipe, resolve
 
@@ -88,10 +87,7 @@ def test_a_run_that_is_read_again_has_the_same_prompts(run, manager):
 
 
 def test_the_packaged_quickstart_counts_samples():
-    packaged = load_recipe(
-        Path(__import__("rlinf_core.config.resolve", fromlist=["x"]).__file__).parent
-        / "recipes/quickstart.yaml"
-    )
+    packaged = load_recipe(RECIPES / "quickstart.yaml")
     assert packaged.settings["train"]["samples_per_step"] == 512
     assert "prompts_per_step" not in packaged.settings["train"]
 

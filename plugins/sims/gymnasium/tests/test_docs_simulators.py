@@ -9,7 +9,7 @@ import pytest
 
 from rlinf_core.config.check import check
 from rlinf_core.config.compose import compose
-from rlinf_core.config.options import Options
+from rlinf_core.config.options import RECIPES, Options
 from rlinf_core.plugins import plugins
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs/simulators.md").read_text()
 
 def test_the_recipe_of_the_page_is_the_one_of_the_repository_and_passes_the_checks(tmp_path: Path) -> None:
     (shown,) = re.findall(r'```yaml title="balance.yaml"\n(.*?)```', PAGE, re.DOTALL)
-    shipped = (ROOT / "recipes/inverted-pendulum.yaml").read_text()
+    shipped = (RECIPES / "inverted-pendulum.yaml").read_text()
     assert shown == shipped.partition("\n")[2]  # below the comment
     recipe = tmp_path / "balance.yaml"
     recipe.write_text(shown)
