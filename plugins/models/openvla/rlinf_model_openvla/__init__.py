@@ -1,0 +1,1 @@
+"""OpenVLA for rlinf."""

@@ -1,0 +1,107 @@
+"""What one rank does in the test of several ranks; run as `openvla_ranks.py FOLDER`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from rlinf_backend_fsdp.backend import FSDPBackend
+from rlinf_backend_fsdp.config import FSDPConfig
+from rlinf_backend_fsdp.trainer import FSDPTrainer
+
+from rlinf_core.api import (
+    LoRAConfig,
+    LossTerms,
+    OptimizerConfig,
+    PolicyOutputs,
+    TrainBatch,
+    TrainerContext,
+    Want,
+)
+from rlinf_core.types import Trajectory
+
+sys.path.insert(0, str(Path(__file__).parent))
+import openvla_support as support
+
+WANT: frozenset[Want] = frozenset({"logprobs", "entropy", "values"})
+CASES = {  # name -> adapters, sharding, gradient checkpointing
+    "whole-none": (LoRAConfig(), "none", False),
+    "whole-full": (LoRAConfig(), "full", True),
+    "lora-none": (LoRAConfig(rank=2, alpha=8.0), "none", False),
+    "lora-full": (LoRAConfig(rank=2, alpha=8.0), "full", False),
+}
+SHARES = {1: [[[0, 1], [2]]], 2: [[[0], [1]], [[2], []]]}  # ranks -> of each rank, its micro-batches
+
+
+def rows() -> list[Trajectory]:
+    """Three episodes of 4, 2 and 1 decisions of three actions of two tokens."""
+    model = support.tiny("token", chunk=3)
+    sample = model.act(model.module(1), support.shown(), support.SEEDS)
+    found = []
+    for length in (4, 2, 1):
+        cut = {name: value[:length] for name, value in vars(sample).items() if value is not None}
+        found.append(support.trajectory(support.shown(length), type(sample)(**cut), 6))
+    return found
+
+
+def batch(model: support.OpenVLA, chosen: list[int]) -> TrainBatch:
+    """Of some rows; no rows give one whose mask is all False."""
+    taken = [rows()[i] for i in chosen or [0]]
+    mask_BT = torch.arange(24) < torch.tensor([len(row.mask) for row in taken])[:, None]
+    return TrainBatch(
+        inputs=model.collate(taken, 24),
+        mask_BT=mask_BT & bool(chosen),
+        advantages_BT=torch.tensor([[1.0, -0.5, 2.0][i] for i in chosen or [0]])[:, None] * mask_BT,
+        rollout_logprobs_BT=torch.zeros(mask_BT.shape),
+    )
+
+
+def loss(outputs: PolicyOutputs, part: TrainBatch) -> LossTerms:
+    """Policy gradient with entropy, summed; values learn the advantages."""
+    gained = outputs.logprobs_BT * part.advantages_BT
+    assert outputs.entropy_BT is not None
+    assert outputs.values_BT is not None
+    missed = (outputs.values_BT - part.advantages_BT).square()
+    return LossTerms((missed - gained - 0.01 * outputs.entropy_BT)[part.mask_BT].sum())
+
+
+def scenario(case: str, folder: Path) -> dict[str, Any]:  # Any: numbers and weights
+    """Three steps and an export."""
+    lora, sharding, checkpointing = CASES[case]
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    model = support.tiny("token", chunk=3, valued=True)
+    settings = FSDPConfig(sharding=sharding, gradient_checkpointing=checkpointing)  # type: ignore[arg-type]
+    # with a smaller eps, Adam blows the rounding of gradients near zero up to whole steps
+    optimizer = OptimizerConfig(lr=1e-2, eps=1e-3, weight_decay=0.1)
+    context = TrainerContext(rank=rank, world_size=size, seed=3, total_steps=10)
+    trainer: FSDPTrainer = FSDPBackend(settings).build(model, optimizer, lora, context)
+    norms = []
+    for _ in range(3):
+        for chosen in SHARES[size][rank]:
+            trainer.accumulate(batch(model, chosen), loss, WANT)
+        norms.append(trainer.step(42.0).grad_norm)
+    outputs = trainer.outputs(batch(model, [0, 1, 2]).inputs, WANT)
+    trainer.export(folder / "export")
+    weights = {n: t.detach().clone() for bucket in trainer.weights() for n, t in bucket.tensors.items()}
+    return {"norms": norms, "weights": weights, "outputs": vars(outputs), "sharded": trainer.sharded}
+
+
+def main(folder: Path) -> None:
+    """Every scenario, one after the other; rank 0 writes the results."""
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        dist.init_process_group("gloo")
+    results = {case: scenario(case, folder / case) for case in CASES}
+    if int(os.environ.get("RANK", "0")) == 0:
+        torch.save(results, folder / "results.pt")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
