@@ -89,6 +89,12 @@ def test_a_directory_without_weights_or_tokenizer_is_told_what_is_missing(tmp_pa
     assert model.act(model.module(), support.shown(), SEEDS).actions.shape == (4, 4, 3)
 
 
+def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    with pytest.raises(ModelError, match="holds a 'llama' model, not pi0"):
+        support.flow(path=str(tmp_path))
+
+
 def test_a_checkpoint_that_lacks_a_weight_is_refused(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
