@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from rlinf_core.api.algorithm import LossTerms
 from rlinf_core.errors import ConfigError
-from rlinf_core.objective.policy import aggregated, loss_count, token_metric
+from rlinf_core.objective.policy import aggregated, loss_count, token_metrics
 from rlinf_core.rl.values import value_loss
 
 if TYPE_CHECKING:
@@ -18,12 +20,11 @@ if TYPE_CHECKING:
 
 def value_terms(outputs: PolicyOutputs, batch: TrainBatch, options: CriticOptions) -> LossTerms:
     """The value loss, summed as `loss_aggregation` says, so that it shares the policy's denominator."""
-    off_BT = ~batch.mask_BT
 
     def column(values_BT: Tensor | None, what: str) -> Tensor:
         if values_BT is None:
             raise ConfigError(f"{options.algorithm}: algo.critic={options.critic}, but there are no {what}")
-        return values_BT.masked_fill(off_BT, 0.0)
+        return torch.where(batch.mask_BT, values_BT, 0.0)
 
     values_BT = column(outputs.values_BT, "values of the critic")
     loss = value_loss(
@@ -38,7 +39,6 @@ def value_terms(outputs: PolicyOutputs, batch: TrainBatch, options: CriticOption
         total,
         {
             "value_loss": (total.detach(), loss_count(batch.mask_BT, options)),
-            "value_clip_fraction": token_metric(loss.clipped_BT, batch.mask_BT),
-            "values": token_metric(values_BT, batch.mask_BT),
+            **token_metrics({"value_clip_fraction": loss.clipped_BT, "values": values_BT}, batch.mask_BT),
         },
     )

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
+import torch
+
 from rlinf_core.errors import ConfigError
 from rlinf_core.rl.precision import at_least_float32
 
@@ -29,7 +31,10 @@ Aggregation = Literal[
 
 def summed(values_BT: Tensor, mask_BT: Tensor, mode: Aggregation, norm: float = 1.0) -> Tensor:
     """The part of these rows in the numerator; positions off the mask are never read."""
-    sums_B = at_least_float32(values_BT).masked_fill(~mask_BT, 0.0).sum(-1)
+    trained_BT = torch.where(mask_BT, at_least_float32(values_BT), 0.0)
+    if mode in ("token-mean", "token-sum"):
+        return trained_BT.sum()
+    sums_B = trained_BT.sum(-1)
     if mode == "seq-mean-token-mean":
         return (sums_B / mask_BT.sum(-1).clamp(min=1)).sum()
     if mode == "seq-mean-token-sum-norm":

@@ -30,7 +30,7 @@ def log_ratio(logprobs_BT: Tensor, old_logprobs_BT: Tensor | None, mask_BT: Tens
     if old_logprobs_BT is None:
         old_logprobs_BT = logprobs_BT.detach()
     new_BT, old_BT = at_least_float32(logprobs_BT), at_least_float32(old_logprobs_BT)
-    return new_BT.masked_fill(~mask_BT, 0.0) - old_BT.masked_fill(~mask_BT, 0.0)
+    return torch.where(mask_BT, new_BT - old_BT, 0.0)
 
 
 def sequence_log_ratio(log_ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:

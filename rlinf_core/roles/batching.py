@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def balanced_parts(weights: Sequence[int], parts: int) -> list[list[int]]:
 
 
 def micro_batches(
-    positions: Sequence[int], weights: Sequence[int], budget: int, most: int = 0
+    positions: Sequence[int], weights: Mapping[int, int] | Sequence[int], budget: int, most: int = 0
 ) -> list[list[int]]:
     """Cut positions into runs of similar length whose padded size stays within `budget` tokens, of at most
     `most` rows (0 = any number).
@@ -59,7 +59,11 @@ def micro_batches(
 
 
 def rank_micro_batches(
-    positions: Sequence[int], weights: Sequence[int], ranks: int, budget: int, most: int = 0
+    positions: Sequence[int],
+    weights: Mapping[int, int] | Sequence[int],
+    ranks: int,
+    budget: int,
+    most: int = 0,
 ) -> list[list[list[int]]]:
     """Micro-batches of every rank; ranks with fewer get empty ones, so that all have equally many."""
     parts = balanced_parts([weights[i] for i in positions], ranks)

@@ -85,7 +85,7 @@ class Updater:
 
     def shares(self, rows: Sequence[Experience], positions: Sequence[int]) -> list[list[int]]:
         """This rank's micro-batches of the rows at these positions; some may be empty."""
-        weights = [row_tokens(row) for row in rows]
+        weights = {i: row_tokens(rows[i]) for i in positions}
         budget = self.config.train.micro_batch_tokens
         return rank_micro_batches(positions, weights, self.ranks, budget, self.micro_batch)[self.rank]
 

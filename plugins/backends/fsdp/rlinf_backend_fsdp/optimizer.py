@@ -20,20 +20,11 @@ class Optimizer:
         self.leaves = leaves
         self.steps_taken = 0
         self.skipped_steps = 0
-        self.adamw = torch.optim.AdamW(
-            leaves.leaves,
-            lr=config.lr,
-            betas=config.betas,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
-        for leaf in leaves.leaves:
-            self.adamw.state[leaf] = {
-                "step": torch.zeros((), device=leaf.device),
-                "exp_avg": torch.zeros_like(leaf, requires_grad=False),
-                "exp_avg_sq": torch.zeros_like(leaf, requires_grad=False),
-            }
+        self._moments: dict[str, list[Tensor]] = {
+            "step": [torch.zeros((), device=leaf.device) for leaf in leaves.leaves],
+            "exp_avg": [torch.zeros_like(leaf, requires_grad=False) for leaf in leaves.leaves],
+            "exp_avg_sq": [torch.zeros_like(leaf, requires_grad=False) for leaf in leaves.leaves],
+        }
 
     def step(self, denominator: float) -> StepStats:
         """Sum, divide, clip, update, forget the gradient. One that is not finite is not applied; the
@@ -47,12 +38,33 @@ class Optimizer:
             clip = self.config.grad_clip
             factor = clip / norm if clip and norm > clip else 1.0
             torch._foreach_mul_(gradients, factor / denominator)
-            self.adamw.param_groups[0]["lr"] = lr
-            self.adamw.step()
+            self._update(gradients, lr)
         self.leaves.clear()
         self.steps_taken += 1
         self.skipped_steps += not finite
         return StepStats(norm, lr, skipped=not finite)
+
+    @torch.no_grad()
+    def _update(self, gradients: list[Tensor], lr: float) -> None:
+        """The kernel of `torch.optim.AdamW(fused=True)`, without what surrounds it: for a small policy that
+        takes longer than the update."""
+        steps = self._each("step")
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
+            self.leaves.leaves,
+            gradients,
+            self._each("exp_avg"),
+            self._each("exp_avg_sq"),
+            [],
+            steps,
+            amsgrad=False,
+            lr=lr,
+            beta1=self.config.betas[0],
+            beta2=self.config.betas[1],
+            weight_decay=self.config.weight_decay,
+            eps=self.config.eps,
+            maximize=False,
+        )
 
     def state(self) -> dict[str, Tensor]:
         """The state tensors themselves, by a name that holds for any number of ranks."""
@@ -74,7 +86,7 @@ class Optimizer:
             step.copy_(self._each("step")[0])
 
     def _each(self, kind: str) -> list[Tensor]:
-        return [self.adamw.state[leaf][kind] for leaf in self.leaves.leaves]
+        return self._moments[kind]
 
 
 def schedule(config: OptimizerConfig, step: int, total: int) -> float:

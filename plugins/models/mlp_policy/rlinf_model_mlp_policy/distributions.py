@@ -81,5 +81,9 @@ class Categorical:
 def _at_level(each_CA: Tensor, executed_C: Tensor, level: LogprobLevel) -> Tensor:
     if level == "token":
         return (each_CA * executed_C.unsqueeze(-1)).flatten(-2)
+    if (
+        level == "chunk" and executed_C.shape[-1] == 1
+    ):  # the mask of the decision says whether it was executed
+        return each_CA.sum(-1)
     each_C = each_CA.sum(-1) * executed_C
     return each_C if level == "action" else each_C.sum(-1, keepdim=True)
