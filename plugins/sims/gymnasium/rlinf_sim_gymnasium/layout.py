@@ -72,9 +72,10 @@ class ActionLayout:
     """
 
     def __init__(self, space: spaces.Space[Any], name: str) -> None:
+        self.to_environment: Callable[[NDArray[Any]], Any]  # `[N, C, ...]`, each action at [n][c]
         if isinstance(space, spaces.Discrete):
             self.space = Space(n=int(space.n))
-            self.to_environment: Callable[[Any], Any] = lambda action: int(action) + int(space.start)
+            self.to_environment = lambda actions_NC: (actions_NC + int(space.start)).tolist()
         elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
             self._set_box(space)
         else:
@@ -95,8 +96,9 @@ class ActionLayout:
         centre_A = (high_A + low_A) / 2 if scaled else np.zeros_like(low_A)
         half_A = (high_A - low_A) / 2 if scaled else np.ones_like(low_A)
 
-        def to_environment(action_A: NDArray[Any]) -> NDArray[Any]:
-            within_A = np.clip(centre_A + half_A * action_A.ravel(), low_A, high_A)
-            return np.asarray(within_A.reshape(space.shape), dtype=space.dtype)
+        def to_environment(actions: NDArray[Any]) -> NDArray[Any]:
+            chunks = actions.shape[:2]
+            within_NCA = np.clip(centre_A + half_A * actions.reshape(*chunks, -1), low_A, high_A)
+            return np.asarray(within_NCA.reshape(*chunks, *space.shape), dtype=space.dtype)
 
         self.to_environment = to_environment

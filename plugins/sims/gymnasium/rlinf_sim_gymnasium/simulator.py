@@ -57,6 +57,7 @@ class GymnasiumSimulator(Simulator):
             self._frames_NHW3 = np.zeros((num_envs, *pixels), dtype=np.uint8)
         self._pictures = Pictures(self._envs, config.image_size, config.shadows)
         self._state_NS = np.zeros((num_envs, size), dtype=np.float32)
+        self._zeros_S = np.zeros(size, dtype=np.float32)  # times what is not finite is not a number
         self._return_N = np.zeros(num_envs)  # of the episodes that run
         self._running_N = np.zeros(num_envs, dtype=bool)
         self._shown = Observation()
@@ -86,9 +87,10 @@ class GymnasiumSimulator(Simulator):
             success_N=np.zeros(shape[0], dtype=bool),
         )
         acting = np.flatnonzero(self._running_N).tolist()
+        told = self._actions.to_environment(actions)
         for n in acting:
             for c in range(shape[1]):
-                if self._act(n, c, actions[n, c], outcome):
+                if self._act(n, c, told[n][c], outcome):
                     break
         self._renew(outcome, acting)
         return outcome
@@ -139,7 +141,7 @@ class GymnasiumSimulator(Simulator):
 
     def _act(self, n: int, c: int, action: Any, outcome: Transition) -> bool:
         """Execute action c of environment n; True if its episode has ended."""
-        seen, reward, failed, late, info = self._envs[n].step(self._actions.to_environment(action))
+        seen, reward, failed, late, info = self._envs[n].step(action)
         sound = self._show(n, seen) and math.isfinite(reward)
         if not sound:
             self._warn(n)
@@ -178,7 +180,7 @@ class GymnasiumSimulator(Simulator):
             return True
         flat_S = self._flat(seen)
         self._state_NS[n] = flat_S
-        return math.isfinite(flat_S.sum())
+        return math.isfinite(flat_S.dot(self._zeros_S))
 
     def _observation(self, changed: Sequence[int]) -> Observation:
         """What all show; pictures of those that have changed are drawn."""

@@ -51,26 +51,26 @@ def test_states_are_sorted_by_key_and_discrete_ones_are_one_hot() -> None:
 def test_actions_of_unequal_bounds_are_scaled_to_each_dimension() -> None:
     layout = ActionLayout(spaces.Box(np.array([0.0, -4.0]), np.array([2.0, 4.0]), dtype=np.float64), "it")
     assert (layout.space.shape, layout.space.low, layout.space.high) == ((2,), -1.0, 1.0)
-    assert layout.to_environment(np.array([0.5, 0.5])).tolist() == [1.5, 2.0]
-    assert layout.to_environment(np.array([-3.0, 7.0])).tolist() == [0.0, 4.0]
+    actions_NCA = np.array([[[0.5, 0.5], [-3.0, 7.0]]])
+    assert layout.to_environment(actions_NCA).tolist() == [[[1.5, 2.0], [0.0, 4.0]]]
 
 
 def test_actions_of_equal_bounds_are_clipped_and_take_the_shape_of_the_box() -> None:
     layout = ActionLayout(spaces.Box(-3.0, 3.0, (1, 2), np.float32), "it")
     assert (layout.space.shape, layout.space.low, layout.space.high) == ((2,), -3.0, 3.0)
-    action = layout.to_environment(np.array([1.0, 5.0]))
-    assert (action.tolist(), action.dtype) == ([[1.0, 3.0]], np.float32)
+    actions = layout.to_environment(np.array([[[1.0, 5.0]]]))
+    assert (actions.tolist(), actions.dtype) == ([[[[1.0, 3.0]]]], np.float32)
 
 
 def test_a_box_with_an_open_side_is_not_scaled() -> None:
     layout = ActionLayout(spaces.Box(np.array([0.0, -1.0]), np.array([np.inf, 1.0]), dtype=np.float64), "it")
     assert (layout.space.low, layout.space.high) == (-np.inf, np.inf)
-    assert layout.to_environment(np.array([7.0, 2.0])).tolist() == [7.0, 1.0]
+    assert layout.to_environment(np.array([[[7.0, 2.0]]])).tolist() == [[[7.0, 1.0]]]
 
 
 def test_discrete_actions_start_where_the_environment_starts_them() -> None:
     layout = ActionLayout(spaces.Discrete(3, start=-1), "it")
-    assert (layout.space.n, layout.to_environment(np.int64(0))) == (3, -1)
+    assert (layout.space.n, layout.to_environment(np.array([[0, 2]]))) == (3, [[-1, 1]])
 
 
 @pytest.mark.parametrize(
