@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from rlinf_backend_fsdp.backend import FSDPBackend
+from rlinf_backend_fsdp.config import FSDPConfig
 from rlinf_backend_fsdp.lora import adapted_module
 from rlinf_backend_fsdp.optimizer import schedule
 from rlinf_backend_fsdp.trainer import FSDPTrainer
@@ -160,3 +162,12 @@ def test_a_marked_reference_is_the_policy_at_the_mark_also_after_loading(
         assert torch.equal(logprobs(held, reference=False), current)
     assert (marked - initial).abs().max() > 1e-4
     assert (current - marked).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("lora", [support.NO_LORA, support.LORA])
+def test_a_module_that_acts_has_the_weights_of_the_trainer_by_name(lora: LoRAConfig) -> None:
+    trainer = support.build(lora)
+    acting = FSDPBackend(FSDPConfig()).acting_module(support.TinyLlama(None), lora, seed=3)
+    sent = support.weights(trainer)
+    assert dict(acting.named_parameters()).keys() == sent.keys()
+    assert all(torch.equal(value, sent[name]) for name, value in acting.named_parameters())

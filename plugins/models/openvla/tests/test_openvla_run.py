@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -12,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from rlinf_core.api import Observation, Simulator, Space, Transition
+from rlinf_core.cli.app import app
 from rlinf_core.config.check import check
 from rlinf_core.config.compose import compose
 from rlinf_core.config.dump import dump
@@ -125,6 +129,7 @@ def test_steps_of_every_kind_update_the_policy_that_acts(
     assert (tmp_path / "run" / "export" / "tokenizer.json").exists()
 
 
+@pytest.mark.slow
 def test_a_random_policy_learns_to_do_what_picture_and_instruction_ask_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -132,3 +137,11 @@ def test_a_random_policy_learns_to_do_what_picture_and_instruction_ask_for(
     steps = train(monkeypatch, tmp_path / "run", "grpo", *words, "optimizer.lr=3e-3")
     assert abs(steps[0]["train/reward"]) < 0.3  # of the most, 2
     assert np.mean([step["train/reward"] for step in steps[-4:]]) > 0.9  # one of the two alone gives up to 1
+
+
+def test_the_command_of_the_page_is_accepted() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "models-openvla.md").read_text()
+    (command,) = re.findall(r"```bash\nrlinf train (.*)\n```", page)
+    shown = CliRunner().invoke(app, ["config", "show", *shlex.split(command)])
+    assert shown.exit_code == 0, shown.output
+    assert "reach the ball" in shown.output
