@@ -70,10 +70,10 @@ def spoil(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "harm", "says"),
     [
-        ("trainer/__0_0.distcp", cut, "is damaged: trainer/__0_0.distcp has"),
-        ("trainer/__0_0.distcp", os.remove, "is damaged: trainer/__0_0.distcp is missing"),
-        ("trainer/__0_0.distcp", spoil, "is damaged: the content of trainer/__0_0.distcp"),
-        ("trainer/.metadata", spoil, "is damaged: the content of trainer/.metadata"),
+        ("actor/__0_0.distcp", cut, "is damaged: actor/__0_0.distcp has"),
+        ("actor/__0_0.distcp", os.remove, "is damaged: actor/__0_0.distcp is missing"),
+        ("actor/__0_0.distcp", spoil, "is damaged: the content of actor/__0_0.distcp"),
+        ("actor/.metadata", spoil, "is damaged: the content of actor/.metadata"),
         ("state.json", cut, "is damaged: state.json has"),
         ("manifest.json", os.remove, "is not a complete checkpoint"),
     ],
