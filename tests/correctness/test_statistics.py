@@ -218,6 +218,7 @@ def test_the_clip_fraction_of_values_counts_where_the_clip_decides_the_loss_of_t
     """The old values lie up to .2 beside those that the head says now, and the clip is .1. The clipped value
     itself never lies outside of its bounds: a fraction counted from it would be 0."""
     made = updater("algo=ppo", "algo.critic=head", "algo.value_clip=0.1", "train.old_logprobs=rollout")
+    made.critic, made.head = True, False  # trains values alone, beside those that the rows bring
     rows = eight_rows(text_row)
     now_BT = made.estimate(rows, frozenset({"values"})).values_BT.numpy()
     random = np.random.default_rng(0)
