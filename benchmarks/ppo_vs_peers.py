@@ -1,4 +1,4 @@
-"""Claim: PPO in a simulator with rlinf makes 1.5 times the steps a second of Stable-Baselines3, and 1.3 times
+"""Aim: PPO in a simulator with rlinf makes 1.5 times the steps a second of Stable-Baselines3, and 1.3 times
 those of a loop in one file as CleanRL has it, and learns as well.
 
 All three train the same network (two hidden layers of 64, values apart) on Reacher-v5 with the same settings,
