@@ -12,17 +12,12 @@ from rlinf_algo_dapo.config import DAPOConfig
 from rlinf_algo_dapo.plugin import needs
 from rlinf_core.api import (
     Advantages,
-    Algorithm,
     AlgorithmNeeds,
-    LossTerms,
-    PolicyOutputs,
     ScoredBatch,
-    TrainBatch,
 )
-from rlinf_core.objective.policy import policy_terms
+from rlinf_core.objective.algorithm import PolicyAlgorithm
 from rlinf_core.objective.rows import group_metrics, trained_mask
 from rlinf_core.rl.advantages import group_advantages, group_statistics, spread_over_tokens
-from rlinf_core.rl.aggregate import denominator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
     from rlinf_core.types import Experience
 
 
-class DAPO(Algorithm):
+class DAPO(PolicyAlgorithm):
     """Group advantages of groups that differ; clip-higher; soft punishment of overlong responses."""
 
     config: DAPOConfig
@@ -62,20 +57,6 @@ class DAPO(Algorithm):
             mask_BT=mask_BT,
             metrics=metrics | group_metrics(statistics, self.config.algorithm),
         )
-
-    def denominator(self, mask_BT: Tensor) -> float:
-        """Of `loss_aggregation`."""
-        return denominator(mask_BT, self.config.loss_aggregation)
-
-    def loss(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
-        """The clipped policy loss, plus `kl_coef * KL - entropy_coef * entropy`, summed."""
-        return policy_terms(outputs, batch, self.config)
-
-    def gradient_free(self, batch: ScoredBatch, advantages: Advantages) -> Tensor:
-        """Rows without advantage, as long as no KL or entropy term moves them."""
-        if self.config.kl_in_loss or self.config.entropy_coef > 0.0:
-            return super().gradient_free(batch, advantages)
-        return (advantages.advantages_BT == 0).all(-1)
 
     def _raw(self, row: Experience) -> float | None:
         """The reward as scored, or the part of it that the filter looks at."""

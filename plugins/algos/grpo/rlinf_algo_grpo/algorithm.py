@@ -13,17 +13,12 @@ from rlinf_algo_grpo.config import GRPOConfig
 from rlinf_algo_grpo.plugin import needs
 from rlinf_core.api import (
     Advantages,
-    Algorithm,
     AlgorithmNeeds,
-    LossTerms,
-    PolicyOutputs,
     ScoredBatch,
-    TrainBatch,
 )
-from rlinf_core.objective.policy import policy_terms
+from rlinf_core.objective.algorithm import PolicyAlgorithm
 from rlinf_core.objective.rows import group_metrics, trained_mask
 from rlinf_core.rl.advantages import group_advantages, group_statistics, spread_over_tokens
-from rlinf_core.rl.aggregate import denominator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
     from rlinf_core.objective.kl_reward import Metrics
 
 
-class GRPO(Algorithm):
+class GRPO(PolicyAlgorithm):
     """Advantages relative to a baseline a prompt; policy loss with optional KL and entropy terms."""
 
     config: GRPOConfig
@@ -60,20 +55,6 @@ class GRPO(Algorithm):
             metrics["filtered_groups"] = (float(outside_G.sum()), float(len(outside_G)))
             mask_BT = mask_BT & ~outside_G[statistics.index_B][:, None]
         return Advantages(spread_over_tokens(advantages_B, mask_BT), mask_BT=mask_BT, metrics=metrics)
-
-    def denominator(self, mask_BT: Tensor) -> float:
-        """Of `loss_aggregation`."""
-        return denominator(mask_BT, self.config.loss_aggregation)
-
-    def loss(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
-        """The policy loss, plus `kl_coef * KL - entropy_coef * entropy`, summed."""
-        return policy_terms(outputs, batch, self.config)
-
-    def gradient_free(self, batch: ScoredBatch, advantages: Advantages) -> Tensor:
-        """Rows without advantage, as long as no KL or entropy term moves them."""
-        if self.config.kl_in_loss or self.config.entropy_coef > 0.0:
-            return super().gradient_free(batch, advantages)
-        return (advantages.advantages_BT == 0).all(-1)
 
     def _over_greedy(self, batch: ScoredBatch) -> tuple[Tensor, Metrics]:
         """What each response earns more than the greedy one (ReMax, Li et al. 2024)."""

@@ -5,14 +5,12 @@ Axes: B rows, T decision steps.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlinf_algo_ppo.config import PPOConfig
 from rlinf_algo_ppo.plugin import needs
 from rlinf_core.api import (
     Advantages,
-    Algorithm,
     AlgorithmNeeds,
     LossTerms,
     PolicyOutputs,
@@ -20,12 +18,12 @@ from rlinf_core.api import (
     TrainBatch,
 )
 from rlinf_core.errors import ConfigError
+from rlinf_core.objective.algorithm import KLAlgorithm
 from rlinf_core.objective.critic import value_terms
-from rlinf_core.objective.kl_reward import KLCoefficient, penalised_rewards
-from rlinf_core.objective.policy import policy_terms, token_metric
+from rlinf_core.objective.kl_reward import penalised_rewards
+from rlinf_core.objective.policy import token_metric
 from rlinf_core.objective.rows import trained_mask
 from rlinf_core.rl.advantages import whiten
-from rlinf_core.rl.aggregate import denominator
 from rlinf_core.rl.gae import gae
 from rlinf_core.rl.values import explained_variance
 
@@ -33,14 +31,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class PPO(Algorithm):
+class PPO(KLAlgorithm):
     """Advantages from a critic, whitened over the step; clipped policy loss and a value loss."""
 
     config: PPOConfig
-
-    def __init__(self, config: PPOConfig) -> None:
-        super().__init__(config)
-        self.kl = KLCoefficient(config.kl_coef, config.kl_target, config.kl_horizon)
 
     @property
     def needs(self) -> AlgorithmNeeds:
@@ -74,13 +68,9 @@ class PPO(Algorithm):
         metrics["explained_variance"] = explained_variance(batch.values_BT, returns_BT, mask_BT)
         return Advantages(advantages_BT.masked_fill(~mask_BT, 0.0), returns_BT, mask_BT, metrics)
 
-    def denominator(self, mask_BT: Tensor) -> float:
-        """Of `loss_aggregation`."""
-        return denominator(mask_BT, self.config.loss_aggregation)
-
     def loss(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
         """The clipped policy loss with its KL and entropy terms, plus that of a value head, summed."""
-        terms = policy_terms(outputs, batch, self._with_coefficient())
+        terms = super().loss(outputs, batch)
         if self.config.critic == "head":
             values = self.critic_loss(outputs, batch)
             terms.total = terms.total + self.config.value_coef * values.total
@@ -95,14 +85,6 @@ class PPO(Algorithm):
         """Not in the first `critic_warmup` steps."""
         return step >= self.config.critic_warmup
 
-    def state_dict(self) -> dict[str, Any]:  # Any: plain numbers
-        """An adaptive KL coefficient."""
-        return self.kl.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.kl.load_state_dict(state)
-
-    def _with_coefficient(self) -> PPOConfig:
-        """The options with this step's KL coefficient."""
-        return replace(self.config, kl_coef=self.kl.value) if self.config.kl_target else self.config
+    def gradient_free(self, batch: ScoredBatch, advantages: Advantages) -> Tensor:
+        """No row: values learn from all."""
+        return batch.mask_BT.new_zeros(len(batch.mask_BT))

@@ -6,38 +6,30 @@ Axes: B rows, T decision steps.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlinf_algo_reinforce_pp.config import ReinforcePPConfig
 from rlinf_algo_reinforce_pp.plugin import needs
 from rlinf_core.api import (
     Advantages,
-    Algorithm,
     AlgorithmNeeds,
-    LossTerms,
-    PolicyOutputs,
     ScoredBatch,
-    TrainBatch,
 )
-from rlinf_core.objective.kl_reward import KLCoefficient, Metrics, penalised_rewards
-from rlinf_core.objective.policy import policy_terms, token_metric
+from rlinf_core.objective.algorithm import KLAlgorithm
+from rlinf_core.objective.kl_reward import Metrics, penalised_rewards
+from rlinf_core.objective.policy import token_metric
 from rlinf_core.objective.rows import group_metrics, trained_mask
 from rlinf_core.rl.advantages import group_advantages, group_statistics, whiten
-from rlinf_core.rl.aggregate import denominator
 from rlinf_core.rl.gae import discounted_returns
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 
-class ReinforcePP(Algorithm):
+class ReinforcePP(KLAlgorithm):
     """Returns less a KL penalty, whitened over all decisions of the step; clipped policy loss."""
 
     config: ReinforcePPConfig
-
-    def __init__(self, config: ReinforcePPConfig) -> None:
-        super().__init__(config)
-        self.kl = KLCoefficient(config.kl_coef, config.kl_target, config.kl_horizon)
 
     @property
     def needs(self) -> AlgorithmNeeds:
@@ -57,29 +49,9 @@ class ReinforcePP(Algorithm):
         metrics |= {"returns": (float(total), float(count)), **kl_metrics}
         return Advantages(whiten(returns_BT, mask_BT), mask_BT=mask_BT, metrics=metrics)
 
-    def denominator(self, mask_BT: Tensor) -> float:
-        """Of `loss_aggregation`."""
-        return denominator(mask_BT, self.config.loss_aggregation)
-
-    def loss(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
-        """The clipped policy loss with its KL and entropy terms, summed."""
-        return policy_terms(outputs, batch, self._with_coefficient())
-
-    def state_dict(self) -> dict[str, Any]:  # Any: plain numbers
-        """An adaptive KL coefficient."""
-        return self.kl.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.kl.load_state_dict(state)
-
     def _less_group_mean(self, batch: ScoredBatch) -> tuple[ScoredBatch, Metrics]:
         """The batch with each outcome less the mean of its group, paid as a whole at the end."""
         statistics = group_statistics(batch.rewards_B, batch.groups_B)
         centred_B = group_advantages(batch.rewards_B, statistics, scale_by_std=False)
         judged = replace(batch, rewards_B=centred_B, step_rewards_BT=None)
         return judged, group_metrics(statistics, self.config.algorithm)
-
-    def _with_coefficient(self) -> ReinforcePPConfig:
-        """The options with this step's KL coefficient."""
-        return replace(self.config, kl_coef=self.kl.value) if self.config.kl_target else self.config
