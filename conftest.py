@@ -14,6 +14,7 @@ EXPECTED = (  # reasons for which a test may be skipped on CI
     "needs a CUDA device",
     "needs the peers (make crosscheck)",
     "the model has no value head",
+    "the model has log-probabilities of whole chunks only",
     "a text model does not act",
     "an embodied model has no decoder and no text",
     "the simulator does not save its state",
