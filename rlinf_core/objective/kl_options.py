@@ -50,11 +50,6 @@ class RewardKLOptions(PolicyOptions):
         """Whether the rewards have a KL part."""
         return self.kl_coef > 0.0 and self._kl_place != "loss"
 
-    def refuse_unused(self, name: str, reason: str) -> None:
-        """Raise the error of an option that has no effect, if it has been changed."""
-        if getattr(self, name) != getattr(type(self), name):
-            raise self.error(name, reason)
-
     @property
     def _kl_place(self) -> KLPlace:
         return self.usual_kl_place if self.kl_in is None else self.kl_in

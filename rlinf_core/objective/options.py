@@ -52,6 +52,11 @@ class PolicyOptions:
         """The error of one option."""
         return ConfigError(f"algo.{name} ({self.algorithm}): {getattr(self, name)!r}: {reason}")
 
+    def refuse_unused(self, name: str, reason: str) -> None:
+        """Raise the error of an option that has no effect, if it has been changed."""
+        if getattr(self, name) != getattr(type(self), name):
+            raise self.error(name, reason)
+
     def _check_clips(self) -> None:
         high = 1.0 if self.policy_loss == "clip" else 1.0 + 1e-9
         if not 0.0 < self.clip_ratio < high:
@@ -66,6 +71,8 @@ class PolicyOptions:
     def _check_kl(self) -> None:
         if self.kl_coef < 0.0:
             raise self.error("kl_coef", "must be 0 or more")
+        if self.kl_coef == 0.0:
+            self.refuse_unused("kl_estimator", "has no effect while kl_coef is 0")
         if self.kl_in_loss and self.kl_estimator == "k1":
             raise self.error(
                 "kl_estimator",

@@ -308,6 +308,7 @@ def test_the_constant_norm_is_the_longest_response_allowed_unless_it_is_given() 
         ({"dual_clip": 1.0}, "algo.dual_clip"),
         ({"kl_coef": -0.1}, "algo.kl_coef"),
         ({"importance_cap": 0.0}, "algo.importance_cap"),
+        ({"kl_estimator": "k2"}, "algo.kl_estimator .grpo.: .k2.: has no effect while kl_coef is 0"),
         ({"max_tokens_norm": 64}, "only loss_aggregation=seq-mean-token-sum-norm uses it"),
     ],
 )
