@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.errors import ConfigError
+from rlinf_core.rl.advantages import on_last_decision
 from rlinf_core.rl.kl import kl_values
 
 if TYPE_CHECKING:
@@ -60,8 +61,7 @@ def token_rewards(batch: ScoredBatch, coef: float = 0.0, estimator: ValueEstimat
     decision under the mask.
     """
     if batch.step_rewards_BT is None:
-        last_BT = batch.mask_BT & (batch.mask_BT.cumsum(-1) == batch.mask_BT.sum(-1, keepdim=True))
-        rewards_BT = batch.rewards_B.float()[:, None] * last_BT
+        rewards_BT = on_last_decision(batch.rewards_B, batch.mask_BT)
     else:
         rewards_BT = batch.step_rewards_BT.float().masked_fill(~batch.mask_BT, 0.0)
     return rewards_BT - coef * reference_kl(batch, estimator) if coef else rewards_BT

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from rlinf_core.api.capabilities import AlgorithmNeeds
 from rlinf_core.errors import ConfigError
 
 
@@ -47,6 +48,17 @@ class PolicyOptions:
     def kl_in_loss(self) -> bool:
         """Whether the loss has a KL term."""
         return self.kl_coef > 0.0
+
+    def needs(self, **more: Any) -> AlgorithmNeeds:  # Any: fields of AlgorithmNeeds
+        """What these options need around an algorithm, and what it needs besides."""
+        stated = {
+            "reference": self.kl_coef > 0.0,
+            "entropy": self.entropy_coef > 0.0,
+            "length_limit": self.uses_length_limit,
+            "recompute_old": self.decoupled,
+            "max_staleness": self.max_staleness,
+        }
+        return AlgorithmNeeds(**{**stated, **more})
 
     def error(self, name: str, reason: str) -> ConfigError:
         """The error of one option."""

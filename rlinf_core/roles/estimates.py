@@ -60,27 +60,23 @@ def estimate(
     reference: bool = False,
 ) -> Estimates:
     """Estimates of these rows (one or more), in one forward pass without gradient."""
-    cut = [i for i, row in enumerate(rows) if "values" in want and _was_cut(row)]
-    asked = [*rows, *(_last_state(rows[i]) for i in cut)]
+    last = {i: state for i, row in enumerate(rows) if "values" in want and (state := _last_state(row))}
     width = max(len(row.mask) for row in rows)
-    outputs = trainer.outputs(model.collate(asked, width), want, reference=reference)
+    inputs = model.collate([*rows, *last.values()], width)
+    outputs = trainer.outputs(inputs, want, reference=reference)
     found = Estimates.zeros(len(rows), width)
     found.logprobs_BT = outputs.logprobs_BT.float().cpu()[: len(rows)]
     if outputs.values_BT is not None:
         values_BT = outputs.values_BT.float().cpu()
         found.values_BT = values_BT[: len(rows)]
-        found.final_values_B[cut] = values_BT[len(rows) :, 0]
+        found.final_values_B[list(last)] = values_BT[len(rows) :, 0]
     return found
 
 
-def _was_cut(row: Experience) -> bool:
-    return isinstance(row, Trajectory) and row.truncated and row.final_observation is not None
-
-
-def _last_state(row: Experience) -> Experience:
-    """A row of one decision, at what was seen after the last one of `row`."""
-    if not isinstance(row, Trajectory) or row.final_observation is None:
-        return row
+def _last_state(row: Experience) -> Trajectory | None:
+    """A row of one decision, at what was seen last of an episode that a time limit cut; else None."""
+    if not isinstance(row, Trajectory) or not row.truncated or row.final_observation is None:
+        return None
     return replace(
         row,
         mask=np.ones(1, dtype=bool),

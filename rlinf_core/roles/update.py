@@ -6,7 +6,7 @@ Axes: B rows, T decision steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -117,8 +117,8 @@ class Updater:
         log-probabilities too."""
         version = None if self.critic else self.trainer.version
         batch = scored_batch(rows, version=version, max_length=self._max_length())
-        recompute = self._recomputes(rows, several)
-        want: frozenset[Want] = LOGPROBS if recompute else frozenset()
+        source = self._old_source(rows, several)
+        want: frozenset[Want] = LOGPROBS if source == "trainer" else frozenset()
         if self.head:
             want |= VALUES
         before = self._before(rows, batch.mask_BT, want)
@@ -132,7 +132,7 @@ class Updater:
             batch.mask_BT,
             advantages.advantages_BT,
             batch.logprobs_BT,
-            old_BT=before.logprobs_BT if recompute else self._rollout_logprobs(rows, batch),
+            old_BT={"trainer": before.logprobs_BT, "rollout": batch.logprobs_BT, None: None}[source],
             reference_BT=batch.reference_logprobs_BT,
             returns_BT=advantages.returns_BT if valued else None,
             values_BT=batch.values_BT if valued else None,
@@ -141,29 +141,17 @@ class Updater:
         )
         return batch, advantages, columns
 
-    def _recomputes(self, rows: Sequence[Experience], several: bool) -> bool:
-        """Whether old log-probabilities are the trainer's own, and are not simply those of the one forward
-        pass that trains."""
+    def _old_source(self, rows: Sequence[Experience], several: bool) -> Literal["rollout", "trainer"] | None:
+        """Whose log-probabilities are the old ones. None = those of the one forward pass that trains: the
+        policy is its own sampler, or the trainer's own are wanted and there is one update."""
         wanted = self.config.train.old_logprobs
-        if self.critic or wanted == "rollout" or (self._stale(rows) and not self._own_old):
-            return False
-        return several or wanted == "recompute"
-
-    def _rollout_logprobs(self, rows: Sequence[Experience], batch: ScoredBatch) -> Tensor | None:
-        """Old log-probabilities that are the rollout's; None where the policy is its own sampler."""
-        if self.config.train.old_logprobs == "rollout" or (self._stale(rows) and not self._own_old):
-            return batch.logprobs_BT
-        return None
-
-    @property
-    def _own_old(self) -> bool:
-        return self.algorithm.needs.recompute_old
+        stale = any(row.weight_version != self.trainer.version for row in rows)
+        if wanted == "rollout" or (stale and not self.algorithm.needs.recompute_old):
+            return "rollout"
+        return "trainer" if not self.critic and (several or wanted == "recompute") else None
 
     def _max_length(self) -> int:
         return self.config.sampling.max_new_tokens if task_of(self.config) == "text" else 0
-
-    def _stale(self, rows: Sequence[Experience]) -> bool:
-        return any(row.weight_version != self.trainer.version for row in rows)
 
     def _before(self, rows: Sequence[Experience], mask_BT: Tensor, want: frozenset[Want]) -> Estimates:
         """Estimates of every row under the current weights; each rank computes its share."""

@@ -13,7 +13,7 @@ from rlinf_core.cluster.devices import inventory
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.roles.ordering import GroupOrder
 from rlinf_core.roles.setup import algorithm_needs
-from rlinf_core.run.graph import make_graph, most_groups
+from rlinf_core.run.graph import LEARNERS, make_graph, most_groups
 from rlinf_core.schedule.defaults import streams
 from rlinf_core.worker import WorkerGroup
 
@@ -190,7 +190,7 @@ class Crew:
         rollout, actor = plan.assignments["rollout"], plan.assignments["actor"]
         chunk = rollout.chunk if streams(self.graph, rollout.devices, actor.devices) else 0
         order = GroupOrder(self.needs.group_size, most_groups(self.config, self.needs), chunk)
-        for name in ("reference", "critic", "actor"):
+        for name in LEARNERS:
             if name in self.groups:
                 self.groups[name].intake = order
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rlinf_core.api.capabilities import AlgorithmNeeds
     from rlinf_core.config.schema import RunConfig
 
-AFTER_SELECTION = ("reference", "critic", "actor")
+LEARNERS = ("reference", "critic", "actor")  # what takes rows that are scored, and selected
 
 
 def most_groups(config: RunConfig, needs: AlgorithmNeeds) -> int:
@@ -57,9 +57,9 @@ def make_graph(config: RunConfig) -> Graph:
 def _barrier(target: str, all_rows: bool, needs: AlgorithmNeeds) -> bool:
     if target == "actor" and all_rows:
         return True
-    return needs.max_rounds > 0 and target in AFTER_SELECTION
+    return needs.max_rounds > 0 and target in LEARNERS
 
 
 def _quantum(target: str, needs: AlgorithmNeeds) -> int:
-    whole_groups = target in ("reference", "critic", "actor") and needs.advantage_scope != "sample"
+    whole_groups = target in LEARNERS and needs.advantage_scope != "sample"
     return needs.group_size if whole_groups else 1

@@ -9,16 +9,12 @@ from rlinf_core.plugins import AlgorithmSpec, hookimpl
 
 def needs(config: DAPOConfig) -> AlgorithmNeeds:
     """What DAPO needs with this config."""
-    return AlgorithmNeeds(
+    return config.needs(
         advantage_scope="group",
         group_size=config.group_size,
-        reference=config.kl_in_loss,
-        entropy=config.entropy_coef > 0.0,
         max_rounds=config.max_rounds if config.dynamic_sampling else 0,
         length_limit=config.uses_length_limit or config.overlong_buffer > 0,
-        recompute_old=config.decoupled,
         logprob_level=config.logprob_level,
-        max_staleness=config.max_staleness,
     )
 
 

@@ -20,16 +20,11 @@ SUMMARIES: dict[type[GRPOConfig], str] = {
 def needs(config: GRPOConfig) -> AlgorithmNeeds:
     """What GRPO needs with this config."""
     greedy = config.baseline == "greedy"
-    return AlgorithmNeeds(
+    return config.needs(
         advantage_scope="sample" if greedy and not config.filters else "group",
         group_size=config.group_size,
-        reference=config.kl_in_loss,
-        entropy=config.entropy_coef > 0.0,
         greedy_baseline=greedy,
-        length_limit=config.uses_length_limit,
-        recompute_old=config.decoupled,
         logprob_level=config.logprob_level,
-        max_staleness=config.max_staleness,
     )
 
 

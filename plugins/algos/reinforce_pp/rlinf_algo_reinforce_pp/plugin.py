@@ -9,14 +9,9 @@ from rlinf_core.plugins import AlgorithmSpec, hookimpl
 
 def needs(config: ReinforcePPConfig) -> AlgorithmNeeds:
     """What REINFORCE++ needs with this config."""
-    return AlgorithmNeeds(
+    return config.needs(
         advantage_scope="batch",
         group_size=config.group_size,
-        reference=config.kl_coef > 0.0,
-        entropy=config.entropy_coef > 0.0,
-        length_limit=config.uses_length_limit,
-        recompute_old=config.decoupled,
-        max_staleness=config.max_staleness,
     )
 
 
