@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,3 +93,10 @@ def _words(path: Path) -> list[str]:
         return path.read_text().split()
     except OSError:  # no such control group: no such limit
         return []
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

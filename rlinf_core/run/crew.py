@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlinf_core.cluster.devices import inventory
+from rlinf_core.cluster.devices import free_port, inventory
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.roles.ordering import GroupOrder
 from rlinf_core.roles.setup import algorithm_needs
@@ -158,7 +157,7 @@ class Crew:
             kwargs,
             [_device(i) for i in seat.devices] or ["cpu"],
             self.config.seed,
-            master=f"127.0.0.1:{_free_port()}" if name == "actor" and len(hosts) > 1 else "",
+            master=f"127.0.0.1:{free_port()}" if name == "actor" and len(hosts) > 1 else "",
         )
         if name == "environment":
             self._spaces = group.call("spaces").wait()[0]
@@ -202,9 +201,3 @@ class Crew:
 
 def _device(number: int) -> str:
     return f"cuda:{number}" if inventory().cuda_devices else "cpu"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -25,6 +25,7 @@ from rlinf_core.api import (
     TrainerContext,
     Want,
 )
+from rlinf_core.testing.ranks import keep_results
 from rlinf_core.types import Experience, Sampling
 
 ROWS, TOKENS, VOCAB = 7, 9, 16
@@ -193,21 +194,12 @@ def scenario(case: str, sharding: str, folder: Path) -> dict[str, Any]:  # Any: 
 
 
 def main(folder: Path) -> None:
-    """Every scenario, one after the other; rank 0 writes the results."""
-    import torch.distributed as dist
+    """Every scenario."""
 
-    torch.set_num_threads(1)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        dist.init_process_group("gloo")
-    results = {}
-    for case in CASES:
-        for sharding in ("none", "full"):
-            name = f"{case}-{sharding}"
-            results[name] = scenario(case, sharding, folder / name)
-    if int(os.environ.get("RANK", "0")) == 0:
-        torch.save(results, folder / "results.pt")
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    def run(name: str) -> dict[str, Any]:
+        return scenario(*name.rsplit("-", 1), folder / name)
+
+    keep_results([f"{case}-{sharding}" for case in CASES for sharding in ("none", "full")], run, folder)
 
 
 if __name__ == "__main__":

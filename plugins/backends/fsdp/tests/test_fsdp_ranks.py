@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from rlinf_core.testing.ranks import run_ranks
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fsdp_ranks as support
@@ -27,31 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Found:
-    return {size: run_world(size, folder / str(size)) for size in (1, 2, 3)}
-
-
-def run_world(size: int, folder: Path) -> dict[str, Any]:
-    folder.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks = []
-    for rank in range(size):
-        env = {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(size),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
-        env = {**os.environ, **env, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        ranks.append(subprocess.Popen([sys.executable, str(SCRIPT), str(folder)], env=env))
-    try:
-        assert [process.wait(timeout=150) for process in ranks] == [0] * size
-    finally:
-        for process in ranks:
-            process.kill()
-    results: dict[str, Any] = torch.load(folder / "results.pt")
-    return results
+    return {size: run_ranks(SCRIPT, size, folder / str(size)) for size in (1, 2, 3)}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -21,6 +21,7 @@ from rlinf_core.api import (
     TrainerContext,
     Want,
 )
+from rlinf_core.testing.ranks import keep_results
 from rlinf_core.types import Trajectory
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -90,17 +91,8 @@ def scenario(case: str, folder: Path) -> dict[str, Any]:  # Any: numbers and wei
 
 
 def main(folder: Path) -> None:
-    """Every scenario, one after the other; rank 0 writes the results."""
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        dist.init_process_group("gloo")
-    results = {case: scenario(case, folder / case) for case in CASES}
-    if int(os.environ.get("RANK", "0")) == 0:
-        torch.save(results, folder / "results.pt")
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    """Every scenario."""
+    keep_results(CASES, lambda case: scenario(case, folder / case), folder)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,8 @@ import pytest
 import torch
 from rlinf_backend_fsdp.lora import adapted_module
 from safetensors.torch import load_file
+
+from rlinf_core.testing.ranks import run_ranks
 
 sys.path.insert(0, str(Path(__file__).parent))
 import openvla_ranks as ranks
@@ -30,25 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Found:
     alone = {case: ranks.scenario(case, folder / "1" / case) for case in ("whole-none", "lora-none")}
-    return {1: alone, 2: run_world(2, folder / "2")}
-
-
-def run_world(size: int, folder: Path) -> dict[str, Any]:
-    folder.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {**os.environ, "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    common |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    command = [sys.executable, str(SCRIPT), str(folder)]
-    processes = [subprocess.Popen(command, env={**common, "RANK": str(rank)}) for rank in range(size)]
-    try:
-        assert [process.wait(timeout=150) for process in processes] == [0] * size
-    finally:
-        for process in processes:
-            process.kill()
-    results: dict[str, Any] = torch.load(folder / "results.pt")
-    return results
+    return {1: alone, 2: run_ranks(SCRIPT, 2, folder / "2")}
 
 
 @pytest.mark.parametrize("case", ranks.CASES)

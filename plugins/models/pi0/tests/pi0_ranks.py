@@ -31,6 +31,7 @@ from rlinf_core.api import (
     Want,
 )
 from rlinf_core.api.instructions import instruction_bytes
+from rlinf_core.testing.ranks import keep_results
 from rlinf_core.types import Trajectory
 
 BOX = Space(shape=(3,), low=-0.5, high=1.5)
@@ -171,21 +172,14 @@ def scenario(case: str, settings: dict[str, Any], folder: Path) -> dict[str, Any
 
 
 def main(folder: Path) -> None:
-    """Every case; rank 0 writes the results."""
-    import torch.distributed as dist
+    """Every case."""
 
-    torch.set_num_threads(1)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        dist.init_process_group("gloo")
-    results = {}
-    for name in NAMES:
+    def run(name: str) -> dict[str, Any]:
         case, sharding, *again = name.split("-")
         settings = {"sharding": sharding, "gradient_checkpointing": bool(again)}
-        results[name] = scenario(case, settings, folder / name)
-    if int(os.environ.get("RANK", "0")) == 0:
-        torch.save(results, folder / "results.pt")
-    if dist.is_initialized():
-        dist.destroy_process_group()
+        return scenario(case, settings, folder / name)
+
+    keep_results(NAMES, run, folder)
 
 
 if __name__ == "__main__":
