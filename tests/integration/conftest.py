@@ -20,6 +20,7 @@ from rlinf_core.cli.app import main
 from rlinf_core.comm.stream import Stream
 from rlinf_core.config.compose import compose
 from rlinf_core.config.options import Options
+from rlinf_core.plugins import plugins
 from rlinf_core.run.checkpoint import CheckpointStore
 from rlinf_core.run.compose import make_source
 from rlinf_core.run.compose import start as start_workers
@@ -46,6 +47,15 @@ TINY = (
     "eval.every=2",
 )
 QUICKSTART = ("model=hf_lm", "model.preset=char-llama", "data=sort_digits", "sampling.max_new_tokens=8")
+
+
+@pytest.fixture
+def test_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The plugins beside this file can be named, here and in worker processes."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "plugins"))
+    plugins.cache_clear()
+    yield
+    plugins.cache_clear()
 
 
 @dataclass

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from rlinf_core.api import HostSpec
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.local import LocalEngine
-from rlinf_core.comm.stream import Stream
 from rlinf_core.config.compose import compose
 from rlinf_core.config.options import Options
 from rlinf_core.config.schema import RunConfig
@@ -21,6 +20,9 @@ from rlinf_core.run.crew import Crew, Hosts
 from rlinf_core.run.graph import make_graph
 from rlinf_core.schedule.defaults import default_plan
 from rlinf_core.schedule.plan import Mode
+
+sys.path.insert(0, str(Path(__file__).parent))
+from trained_weights import Weights, difference, published
 
 STEPS = 2
 REWARD = """
@@ -65,7 +67,6 @@ VARIANTS: Mapping[str, Sequence[str]] = {
     "small micro-batches": ("train.micro_batch_tokens=40",),
     "padded rows": ("model.packed_forward=false", "train.micro_batch_tokens=100"),
 }
-Weights = dict[str, torch.Tensor]
 
 
 @dataclass
@@ -93,14 +94,7 @@ class Machine:
         source, flow = make_source(config), make_flow(crew)
         for step in range(STEPS):
             assert flow.step(source.train(step), step).rows
-        sent = crew.groups["actor"].stage(
-            "publish", Stream.of([]), local={}, remote=True, trainable_only=False
-        )
-        return {
-            name: tensor.detach().clone()
-            for bucket in sent.collect()
-            for name, tensor in bucket.tensors.items()
-        }
+        return published(crew.groups["actor"])
 
 
 @pytest.fixture(scope="module")
@@ -113,15 +107,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         yield Machine(engine, Hosts(started[:2], {"reward": started[2]}), folder)
     finally:
         engine.stop()
-
-
-def difference(ours: Weights, theirs: Weights) -> float:
-    """The largest difference of a parameter, relative to the largest entry of its tensor."""
-    assert ours.keys() == theirs.keys()
-    return max(
-        float((ours[name] - theirs[name]).abs().max() / theirs[name].abs().max().clamp_min(1e-3))
-        for name in ours
-    )
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

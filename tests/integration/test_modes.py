@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,15 +23,18 @@ from rlinf_core.config.compose import compose
 from rlinf_core.config.options import Options
 from rlinf_core.config.schema import RunConfig
 from rlinf_core.errors import WorkerError
-from rlinf_core.plugins import plugins
 from rlinf_core.roles.ordering import GroupOrder
-from rlinf_core.run.compose import RunGraph, make_source, start
+from rlinf_core.run.compose import make_source, start
 from rlinf_core.run.graph import make_graph
 from rlinf_core.schedule.defaults import default_plan
 from rlinf_core.schedule.graph import Component, Edge, Graph
 from rlinf_core.schedule.plan import Plan
 from rlinf_core.worker import WorkerGroup
 
+sys.path.insert(0, str(Path(__file__).parent))
+from trained_weights import difference, published
+
+pytestmark = pytest.mark.usefixtures("test_plugins")
 MODES = ("collocated", "disaggregated", "hybrid")
 STEPS = 3
 REWARD = """
@@ -58,14 +62,6 @@ def settings(output: Path, *words: str) -> RunConfig:
     return replace(compose(Options(overrides=words)), output=str(output))
 
 
-def weights(graph: RunGraph) -> dict[str, torch.Tensor]:
-    """The actor's parameters."""
-    sent = graph.actor.stage("publish", Stream.of([]), local={}, remote=True, trainable_only=False)
-    return {
-        name: tensor.detach().clone() for bucket in sent.collect() for name, tensor in bucket.tensors.items()
-    }
-
-
 def trained(config: RunConfig, plan: Plan, then: Plan | None = None) -> dict[str, torch.Tensor]:
     """The parameters after three steps; from the second on by another plan, where one is given."""
     source = make_source(config)
@@ -76,27 +72,9 @@ def trained(config: RunConfig, plan: Plan, then: Plan | None = None) -> dict[str
                 graph.apply(then)
             rows = graph.flow.step(source.train(step), step).rows
             assert rows
-        return weights(graph)
+        return published(graph.actor)
     finally:
         graph.stop()
-
-
-def difference(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> float:
-    """The largest difference of a parameter, relative to the largest entry of its tensor."""
-    assert ours.keys() == theirs.keys()
-    return max(
-        float((ours[name] - theirs[name]).abs().max() / theirs[name].abs().max().clamp_min(1e-3))
-        for name in ours
-    )
-
-
-@pytest.fixture(autouse=True)
-def test_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The plugins beside this file can be named, here and in worker processes."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "plugins"))
-    plugins.cache_clear()
-    yield
-    plugins.cache_clear()
 
 
 def plans_of(graph: Graph) -> dict[str, Plan]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlinf_core.comm.stream import Stream
 from rlinf_core.config.compose import compose
 from rlinf_core.config.options import Options
 from rlinf_core.config.schema import RunConfig
 from rlinf_core.errors import SelectionError
 from rlinf_core.flows.flow import StepResult
-from rlinf_core.plugins import plugins
 from rlinf_core.run.compose import make_source, start
 from rlinf_core.run.graph import make_graph
 from rlinf_core.schedule.defaults import default_plan
 
+sys.path.insert(0, str(Path(__file__).parent))
+from trained_weights import published
+
+pytestmark = pytest.mark.usefixtures("test_plugins")
 MODES = ("collocated", "disaggregated", "hybrid")
 REWARD = """
 def digits(prompts, responses, answers, metas):
@@ -64,15 +67,6 @@ EMBODIED = (
 )
 
 
-@pytest.fixture(autouse=True)
-def test_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The plugins beside this file can be named, here and in worker processes."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "plugins"))
-    plugins.cache_clear()
-    yield
-    plugins.cache_clear()
-
-
 @pytest.fixture
 def text(tmp_path: Path) -> Callable[..., RunConfig]:
     """Makes the settings of a text run by the name of its reward."""
@@ -93,9 +87,7 @@ def play(config: RunConfig, mode: str = "", steps: int = 3) -> tuple[list[StepRe
     source, graph = make_source(config), start(config, plan)
     try:
         results = [graph.flow.step(source.train(step), step) for step in range(steps)]
-        sent = graph.actor.stage("publish", Stream.of([]), local={}, remote=True, trainable_only=False)
-        tensors = [pair for bucket in sent.collect() for pair in bucket.tensors.items()]
-        return results, {name: tensor.detach().clone() for name, tensor in tensors}
+        return results, published(graph.actor)
     finally:
         graph.stop()
 
