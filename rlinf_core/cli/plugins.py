@@ -22,7 +22,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 KindArgument = Annotated[str, typer.Argument(help=f"One of {', '.join(SPECS)}.", metavar="KIND")]
 NamedArguments = Annotated[list[str], typer.Argument(metavar="[KIND] NAME")]
 
-BASE_FIELDS = ("name", "summary", "target", "config", "api", "example", "needs")
+BASE_FIELDS = ("name", "summary", "target", "config", "api", "example", "needs", "isolation")
 
 
 @app.command("list")
@@ -118,6 +118,45 @@ def new(
     made = scaffold(kind_named(kind), name, path)
     typer.echo(f"wrote {made}")
     typer.echo(f"next: pip install -e {made} && rlinf plugins check {kind_named(kind)} {name}")
+
+
+@app.command("install")
+def install(
+    named: NamedArguments,
+    isolated: Annotated[bool, typer.Option("--isolated", help="An environment of its own.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Build it anew.")] = False,
+) -> None:
+    """Build the environment of its own that a plugin runs in, from the plugin's tested lock."""
+    from rlinf_core.isolation import build
+
+    info = _find(named)
+    spec = plugins().get(info.kind, info.name)
+    if not isolated:
+        raise ConfigError(
+            f"{info.kind} plugin {info.name!r} is installed ({info.distribution} {info.version}); "
+            "--isolated builds an environment of its own for what it runs"
+        )
+    made = build(spec, force=force, say=typer.echo)
+    typer.echo(f"{info.kind} {info.name} runs in {made.folder} from now on; removing that folder undoes it")
+
+
+@app.command("environments")
+def environments(as_json: JsonFlag = False) -> None:
+    """List plugins that can have an environment of their own, and the state of it."""
+    from rlinf_core.isolation import environment_of
+
+    found = []
+    for kind in SPECS:
+        for info in plugins().info(kind):
+            spec = plugins().get(kind, info.name) if info.status == "ok" else None
+            environment = environment_of(spec) if spec else None
+            if environment:
+                found.append((kind, info.name, environment.state, str(environment.folder)))
+    columns = ("kind", "name", "state", "folder")
+    if as_json:
+        typer.echo(json.dumps([dict(zip(columns, row, strict=True)) for row in found], indent=2))
+    else:
+        print_table(columns, found)
 
 
 def _find(named: list[str]) -> PluginInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -25,6 +25,23 @@ class NoConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Isolation:
+    """How an environment of a plugin's own is made, for packages that exclude those of others.
+
+    In it are the packages of `lock` alone. The classes that run there import these, the standard library,
+    `rlinf_core.api`, `rlinf_core.errors` and `rlinf_core.types`, and nothing else.
+    """
+
+    lock: str  # a requirements file inside the plugin's package: "rlinf_sim_x/lock.txt"
+    imports: Sequence[str] = ()  # modules that have to import there
+    variables: Mapping[str, str] = field(default_factory=dict, hash=False)  # where the user has not set them
+    resolve: bool = (
+        False  # let pip add what the lock leaves out; else the lock is all, and pins are not checked
+    )
+    python: str = ">=3.11"  # versions that the lock was made for
+
+
+@dataclass(frozen=True, kw_only=True)
 class PluginSpec:
     """Name, one-line summary, config dataclass and `module:Class` of a plugin."""
 
@@ -36,6 +53,7 @@ class PluginSpec:
     config: type = NoConfig
     api: str = ">=1.0,<2.0"  # versions of the rlinf plugin API it works with
     example: Mapping[str, Any] = field(default_factory=dict)  # small settings for the conformance checks
+    isolation: Isolation | None = None  # of plugins that can have an environment of their own
 
     def load(self) -> type[Any]:  # Any: the class differs by kind
         """Import and return the class, in the process that needs it."""
