@@ -44,7 +44,7 @@ PAGES = [
 ]
 SKIPPED = {  # start of a command -> why it is not run here
     "make ": "sets up and uses an environment of its own, usually the one that runs these tests",
-    "rlinf plugins install ": "downloads what a simulator needs; the tests of simulators build such environments",
+    "rlinf plugins install ": "downloads what simulators need; their tests build such environments",
     'pip install ".[': "`make train` and the tests of third-party plugins install the bundles",
 }
 HUB = "Qwen/"
