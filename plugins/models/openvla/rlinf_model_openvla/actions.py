@@ -17,7 +17,7 @@ from rlinf_core.errors import ModelError
 
 if TYPE_CHECKING:
     from rlinf_core.api import Space
-    from rlinf_model_openvla.config import OpenVLAConfig
+    from rlinf_model_openvla.config import PrismaticConfig
 
 SIMULATOR = "simulator"  # key of statistics that are a simulator's bounds
 
@@ -59,40 +59,39 @@ class Scales:
     mask_A: tuple[bool, ...]
 
     @classmethod
-    def from_statistics(cls, statistics: Mapping[str, Any], key: str, where: str) -> Scales:
-        """The 1 % and 99 % quantiles of data set `key` (JSON values); "" means the only one.
+    def from_statistics(
+        cls, statistics: Mapping[str, Any], key: str, where: str, plugin: str, of: str = "action"
+    ) -> Scales:
+        """The 1 % and 99 % quantiles of data set `key` (JSON values); "" means the only one. Messages name
+        the settings of `plugin`; `of` is what is scaled.
 
         Raises `ModelError` that lists what there is.
         """
+        asked = f"model.unnorm_key ({plugin}):"
         known = ", ".join(sorted(statistics)) or "none"
         if not key and len(statistics) == 1:
             key = next(iter(statistics))
         if not key:
-            raise ModelError(
-                f"model.unnorm_key (openvla): {where} has statistics of several data sets; name one: {known}"
-            )
+            raise ModelError(f"{asked} {where} has statistics of several data sets; name one: {known}")
         if key not in statistics:
-            raise ModelError(
-                f"model.unnorm_key (openvla): no statistics of {key!r} in {where}; there are: {known}"
-            )
-        action = statistics[key].get("action", {})
-        missing = [name for name in ("q01", "q99") if name not in action]
+            raise ModelError(f"{asked} no statistics of {key!r} in {where}; there are: {known}")
+        found = statistics[key].get(of, {})
+        missing = [name for name in ("q01", "q99") if name not in found]
         if missing:
             raise ModelError(
-                f"model.unnorm_key (openvla): the action statistics of {key!r} in {where} have no "
-                f"{' and no '.join(missing)}"
+                f"{asked} the {of} statistics of {key!r} in {where} have no {' and no '.join(missing)}"
             )
-        low, high = (tuple(float(x) for x in action[name]) for name in ("q01", "q99"))
-        mask = tuple(bool(x) for x in action.get("mask", [True] * len(low)))
+        low, high = (tuple(float(x) for x in found[name]) for name in ("q01", "q99"))
+        mask = tuple(bool(x) for x in found.get("mask", [True] * len(low)))
         return cls(key, low, high, mask)
 
     @classmethod
-    def of_space(cls, space: Space) -> Scales:
+    def of_space(cls, space: Space, plugin: str) -> Scales:
         """A simulator's own bounds."""
         if not np.isfinite([space.low, space.high]).all():
             raise ModelError(
-                "model openvla: actions of this simulator have no bounds that -1 and 1 could stand for; use "
-                "a checkpoint with statistics, by model.path"
+                f"model {plugin}: actions of this simulator have no bounds that -1 and 1 could stand for; "
+                "use a checkpoint with statistics, by model.path"
             )
         size = int(np.prod(space.shape))
         return cls(SIMULATOR, (space.low,) * size, (space.high,) * size, (True,) * size)
@@ -113,10 +112,19 @@ class Scales:
         mask_A = torch.tensor(self.mask_A, device=values.device)
         return torch.where(mask_A, (values + 1) / 2 * (high_A - low_A) + low_A, values)
 
+    def invert(self, actions: Tensor) -> Tensor:
+        """What `apply` makes these of; 0 in dimensions that never move."""
+        low_A, high_A = (actions.new_tensor(bound) for bound in (self.low_A, self.high_A))
+        mask_A = torch.tensor(self.mask_A, device=actions.device)
+        width_A = high_A - low_A
+        still_A = width_A == 0
+        units = 2 * (actions - low_A) / torch.where(still_A, 1.0, width_A) - 1
+        return torch.where(mask_A, torch.where(still_A, 0.0, units), actions)
 
-def simulator_actions(ids_NK: Tensor, tokens: ActionTokens, scales: Scales, config: OpenVLAConfig) -> Tensor:
-    """`[N, C, simulator's dimensions]` float32 for tokens `[N, C * A]`."""
-    actions_NCA = scales.apply(tokens.values(ids_NK).unflatten(1, (-1, scales.size)))
+
+def simulator_actions(values_NK: Tensor, scales: Scales, config: PrismaticConfig) -> Tensor:
+    """`[N, C, simulator's dimensions]` float32 for what the model says, `[N, C * A]` from -1 to 1."""
+    actions_NCA = scales.apply(values_NK.unflatten(1, (-1, scales.size)))
     if config.gripper != "raw":
         sign = torch.sign(2 * actions_NCA[..., -1:] - 1)
         sign = -sign if config.gripper == "negative_sign" else sign
@@ -124,3 +132,16 @@ def simulator_actions(ids_NK: Tensor, tokens: ActionTokens, scales: Scales, conf
     if config.action_dims:
         actions_NCA = actions_NCA[..., list(config.action_dims)]
     return actions_NCA.float()
+
+
+def model_values(actions: Tensor, scales: Scales, config: PrismaticConfig) -> Tensor:
+    """What `simulator_actions` makes `[N, C, simulator's dimensions]` of, float64 `[N, C * A]`; dimensions
+    that the simulator does not take are 0."""
+    actions_NCA = actions.double()
+    if config.action_dims:
+        actions_NCA = actions_NCA.new_zeros(*actions.shape[:2], scales.size)
+        actions_NCA[..., list(config.action_dims)] = actions.double()
+    if config.gripper != "raw":
+        sign = actions_NCA[..., -1:] if config.gripper == "sign" else -actions_NCA[..., -1:]
+        actions_NCA = torch.cat([actions_NCA[..., :-1], (sign + 1) / 2], dim=-1)
+    return scales.invert(actions_NCA).flatten(1)

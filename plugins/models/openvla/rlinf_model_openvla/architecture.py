@@ -25,25 +25,23 @@ class Architecture:
 
     @classmethod
     def of(cls, record: Mapping[str, Any], where: str) -> Architecture:
-        """Raises `ModelError` for what is not in the layout of openvla-7b."""
+        """Raises `ModelError`, about what is found `where`, for what is not in the layout of openvla-7b."""
         needed = ("timm_model_ids", "image_sizes", "text_config")
         missing = [name for name in needed if name not in record]
         if missing:
-            raise ModelError(
-                f"model.path (openvla): {where} has no {', '.join(missing)}: it is no OpenVLA checkpoint"
-            )
+            raise ModelError(f"{where} has no {', '.join(missing)}: it is no OpenVLA checkpoint")
         kind = record.get("arch_specifier", _ARCHITECTURE)
         names = list(record["timm_model_ids"])
         if kind != _ARCHITECTURE or len(names) != 2:
             raise ModelError(
-                f"model.path (openvla): {where} describes {kind} over {' and '.join(names)}; only "
+                f"{where} describes {kind} over {' and '.join(names)}; only "
                 f"{_ARCHITECTURE} over two encoders is supported"
             )
         arguments = record.get("timm_model_args", [{}, {}])
         encoders = [_encoder(name, each, where) for name, each in zip(names, arguments, strict=True)]
         sizes = set(record["image_sizes"])
         if len(sizes) != 1:
-            raise ModelError(f"model.path (openvla): {where}: image_sizes differ: {sorted(sizes)}")
+            raise ModelError(f"{where}: image_sizes differ: {sorted(sizes)}")
         text = {name: value for name, value in record["text_config"].items() if name not in _NOT_OF_LLAMA}
         padding = record.get("pad_to_multiple_of", 64)
         vocabulary = text.get("vocab_size", 32000 + padding) - padding
@@ -58,7 +56,5 @@ def _encoder(name: str, arguments: Mapping[str, Any], where: str) -> EncoderShap
     """`arguments` change the sizes that the name stands for, as in timm."""
     shape = SHAPES.get(name.partition(".")[0])
     if shape is None:
-        raise ModelError(
-            f"model.path (openvla): {where} names the encoder {name!r}; known: {', '.join(SHAPES)}"
-        )
+        raise ModelError(f"{where} names the encoder {name!r}; known: {', '.join(SHAPES)}")
     return replace(shape, **arguments)

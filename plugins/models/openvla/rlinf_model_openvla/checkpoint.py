@@ -20,32 +20,32 @@ _VALUES = "value_head."
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".index.json")
 
 
-def read_json(folder: Path, name: str) -> dict[str, Any]:
+def read_json(folder: Path, name: str, plugin: str) -> dict[str, Any]:
     """Raises `ModelError` if it is missing or no JSON object."""
     try:
         found = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as err:
-        raise ModelError(f"model.path (openvla): cannot read {folder / name}: {err}") from err
+        raise ModelError(f"model.path ({plugin}): cannot read {folder / name}: {err}") from err
     if not isinstance(found, dict):
-        raise ModelError(f"model.path (openvla): {folder / name} holds no JSON object")
+        raise ModelError(f"model.path ({plugin}): {folder / name} holds no JSON object")
     return found
 
 
-def read_statistics(folder: Path, record: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def read_statistics(folder: Path, record: Mapping[str, Any], plugin: str) -> tuple[dict[str, Any], str]:
     """Of data sets, and the file they stand in: a fine-tune's own file, else `config.json`."""
     if (folder / STATISTICS).is_file():
-        return read_json(folder, STATISTICS), str(folder / STATISTICS)
+        return read_json(folder, STATISTICS, plugin), str(folder / STATISTICS)
     return dict(record.get("norm_stats") or {}), str(folder / CONFIG)
 
 
-def load_weights(network: nn.Module, folder: Path, dtype: Any) -> None:
+def load_weights(network: nn.Module, folder: Path, dtype: Any, plugin: str) -> None:
     """Put the tensors of all files in the place of the network's own, which may be on no device.
 
     Raises `ModelError` for missing, foreign and differently sized ones.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise ModelError(f"model.path (openvla): {folder} holds no .safetensors file")
+        raise ModelError(f"model.path ({plugin}): {folder} holds no .safetensors file")
     wanted = {n: tuple(t.shape) for n, t in network.state_dict().items() if not n.startswith(_VALUES)}
     tensors: dict[str, Tensor] = {}
     for file in files:
@@ -54,13 +54,13 @@ def load_weights(network: nn.Module, folder: Path, dtype: Any) -> None:
                 for name in opened.keys():  # noqa: SIM118 - it is no mapping
                     tensors[_own_name(name)] = opened.get_tensor(name).to(dtype)
         except (OSError, SafetensorError) as err:
-            raise ModelError(f"model.path (openvla): cannot read {file}: {err}") from err
+            raise ModelError(f"model.path ({plugin}): cannot read {file}: {err}") from err
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     different = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if different:
         first = different[0]
         raise ModelError(
-            f"model.path (openvla): {len(different)} weights in {folder} are not those that {CONFIG} asks "
+            f"model.path ({plugin}): {len(different)} weights in {folder} are not those that {CONFIG} asks "
             f"for; {first} is {found.get(first, 'missing')}, asked for is {wanted.get(first, 'nothing')}"
         )
     network.load_state_dict(tensors, strict=False, assign=True)

@@ -1,9 +1,9 @@
-"""Settings of the `openvla` model."""
+"""Settings of the `openvla` model, and those that it shares with `openvla_oft`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from rlinf_core.errors import ConfigError
 
@@ -11,8 +11,16 @@ PRESETS = ("tiny",)
 
 
 @dataclass(frozen=True)
-class OpenVLAConfig:
-    """Which weights, what they see, and how their tokens become a simulator's actions."""
+class PrismaticConfig:
+    """Which weights, what they see, and how what they say becomes a simulator's actions."""
+
+    plugin: ClassVar[str] = ""
+    choices: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "preset": ("", *PRESETS),
+        "dtype": ("float32", "bfloat16"),
+        "act_dtype": ("auto", "bfloat16"),
+        "gripper": ("raw", "sign", "negative_sign"),
+    }
 
     path: str = ""  # folder in the layout of openvla-7b
     preset: str = ""  # a small model with random weights, instead of `path`: tiny
@@ -23,36 +31,44 @@ class OpenVLAConfig:
     gripper: Literal["raw", "sign", "negative_sign"] = (
         "raw"  # the last dimension g: as it is, sign(2g - 1) (WidowX), or -sign(2g - 1) (LIBERO)
     )
-    chunk: int = 1  # actions a decision, written one after another
-    camera: str = ""  # whose pictures are seen; "" = the only one
     crop_area: float = 1.0  # share of a picture, about its centre, that is seen; 0.9 after random crops
     instruction: str = ""  # where the simulator gives none
     temperature: float = 1.0  # logits of action tokens are divided by it, in acting and in training
     value_units: int = 512  # hidden units of the value head
+    chunk: int = 1  # actions a decision
 
     def __post_init__(self) -> None:
         if bool(self.preset) == bool(self.path):
             raise ConfigError(
-                f"model.path and model.preset (openvla): {self.path!r} and {self.preset!r}: set one of them; "
-                f"presets: {', '.join(PRESETS)}"
+                f"model.path and model.preset ({self.plugin}): {self.path!r} and {self.preset!r}: set one of "
+                f"them; presets: {', '.join(PRESETS)}"
             )
-        choices = (
-            ("preset", self.preset, ("", *PRESETS)),
-            ("dtype", self.dtype, ("float32", "bfloat16")),
-            ("act_dtype", self.act_dtype, ("auto", "bfloat16")),
-            ("gripper", self.gripper, ("raw", "sign", "negative_sign")),
-        )
-        for name, value, allowed in choices:
+        for name, allowed in self.choices.items():
+            value = getattr(self, name)
             if value not in allowed:
-                raise ConfigError(
-                    f"model.{name} (openvla): {value!r}: use {' or '.join(filter(None, allowed))}"
-                )
-        for name, count in (("chunk", self.chunk), ("value_units", self.value_units)):
-            if count < 1:
-                raise ConfigError(f"model.{name} (openvla): {count}: must be 1 or more")
+                raise self.refused(name, f"use {' or '.join(filter(None, allowed))}")
+        for name in ("chunk", "value_units"):
+            if getattr(self, name) < 1:
+                raise self.refused(name, "must be 1 or more")
         if not 0.0 < self.crop_area <= 1.0:
-            raise ConfigError(f"model.crop_area (openvla): {self.crop_area}: must lie in (0, 1]")
+            raise self.refused("crop_area", "must lie in (0, 1]")
         if not self.temperature > 0.0:
-            raise ConfigError(f"model.temperature (openvla): {self.temperature}: must be more than 0")
+            raise self.refused("temperature", "must be more than 0")
         if any(index < 0 for index in self.action_dims):
-            raise ConfigError(f"model.action_dims (openvla): {list(self.action_dims)}: counted from 0")
+            raise self.refused("action_dims", "counted from 0")
+
+    def refused(self, name: str, reason: str) -> ConfigError:
+        """What to raise for a setting."""
+        value = getattr(self, name)
+        shown = list(value) if isinstance(value, tuple) else value
+        return ConfigError(f"model.{name} ({self.plugin}): {shown!r}: {reason}")
+
+
+@dataclass(frozen=True)
+class OpenVLAConfig(PrismaticConfig):
+    """Which weights, what they see, and how their tokens become a simulator's actions."""
+
+    plugin: ClassVar[str] = "openvla"
+
+    chunk: int = 1  # actions a decision, written one after another
+    camera: str = ""  # whose pictures are seen; "" = the only one

@@ -1,7 +1,7 @@
 """Rows of episodes as tensors of their decisions, packed without padding.
 
 Axes: B rows, D decisions of a row, M decisions of all rows, K tokens of a decision, C actions of a chunk,
-A dimensions the model writes, L prompt tokens, T positions.
+L prompt tokens, T positions.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ INSTRUCTION = "instruction"
 
 
 def collate(
-    rows: Sequence[Trajectory], width: int, each: int, camera: str, prompts: Prompting
+    rows: Sequence[Trajectory], width: int, each: int, names: Sequence[str], prompts: Prompting
 ) -> dict[str, Tensor]:
-    """`pictures` `[M, H, W, 3]`, `prompts` `[M, L]`, `lengths` `[M]`, `tokens` `[M, K]`, `executed` `[M, C]`;
-    `places` `[M]` of the decisions among B x D, `shape` (B, D, `width`)."""
+    """The observations `names`, each `[M, ...]`; `prompts` `[M, L]`, `lengths` `[M]`, `drawn` `[M, K]`,
+    `executed` `[M, C]`; `places` `[M]` of the decisions among B x D, `shape` (B, D, `width`)."""
     missing = [i for i, row in enumerate(rows) if row.latents is None]
     if missing:
-        raise ModelError(f"openvla: row {missing[0]} holds no tokens: it was not made by this model")
+        raise ModelError(
+            f"{prompts.plugin}: row {missing[0]} holds no latents: it was not made by this model"
+        )
     counts = [len(row.actions) for row in rows]
     decisions = -(-width // each)
     texts = [text for row in rows for text in prompts.texts(row.observations, len(row.actions))]
     ids_ML, lengths_M = padded([prompts.encode(text) for text in texts])
     places = [row * decisions + np.arange(count) for row, count in enumerate(counts)]
-    return {
-        "pictures": _joined([row.observations[f"images/{camera}"] for row in rows]),
+    seen = {name: _joined([row.observations[name] for row in rows]) for name in names}
+    return seen | {
         "prompts": ids_ML,
         "lengths": lengths_M,
-        "tokens": _joined([row.latents for row in rows]),
+        "drawn": _joined([row.latents for row in rows]),
         "executed": _joined([_executed(row) for row in rows]),
         "places": torch.from_numpy(np.concatenate(places)),
         "shape": torch.tensor([len(rows), decisions, width]),
@@ -48,10 +50,11 @@ def collate(
 
 
 class Prompting:
-    """Instructions of observations, or the one of the settings, as token ids."""
+    """Instructions of observations, or the one of the settings of `plugin`, as token ids."""
 
-    def __init__(self, encode: Encode, fallback: str) -> None:
+    def __init__(self, encode: Encode, fallback: str, plugin: str) -> None:
         self.encode = encode
+        self.plugin = plugin
         self._fallback = fallback
 
     def texts(self, observations: Mapping[str, Any], count: int) -> list[str]:
@@ -61,7 +64,8 @@ class Prompting:
             return instruction_texts(np.asarray(given.cpu() if isinstance(given, Tensor) else given))
         if not self._fallback:
             raise ModelError(
-                "model openvla needs an instruction and the simulator gives none; set model.instruction"
+                f"model {self.plugin} needs an instruction and the simulator gives none; set "
+                "model.instruction"
             )
         return [self._fallback] * count
 
@@ -69,10 +73,10 @@ class Prompting:
 def padded(prompts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
     """`[M, L]` with zeros behind them, and their lengths."""
     lengths_M = torch.tensor([len(ids) for ids in prompts])
-    ids_ML = torch.zeros(len(prompts), int(lengths_M.max()), dtype=torch.int64)
+    ids_ML = np.zeros((len(prompts), int(lengths_M.max())), dtype=np.int64)
     for row_L, ids in zip(ids_ML, prompts, strict=True):
-        row_L[: len(ids)] = torch.tensor(ids)
-    return ids_ML, lengths_M
+        row_L[: len(ids)] = ids
+    return torch.from_numpy(ids_ML), lengths_M
 
 
 def spread(values_MK: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:

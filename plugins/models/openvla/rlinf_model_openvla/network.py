@@ -1,4 +1,5 @@
-"""The network: features of pictures, projected between the first token and the rest of a prompt, and Llama.
+"""The networks' shared parts, and OpenVLA's own: features of pictures, projected between the first token and
+the rest of a prompt, and Llama.
 
 Axes: M decisions, P patches, L prompt tokens, K action tokens, E hidden size, V bins.
 """
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from rlinf_model_openvla.architecture import Architecture
 
 
-class OpenVLANetwork(nn.Module):
-    """Its weights have the names of openvla-7b; `value_head` exists only if it was asked for."""
+class PrismaticNetwork(nn.Module):
+    """Encoders, projector and language model. Its weights have the names of openvla-7b; `value_head` exists
+    only if it was asked for."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -46,11 +48,15 @@ class OpenVLANetwork(nn.Module):
 
     def add_value_head(self, units: int) -> None:
         """Two float32 layers that say 0 before they are trained."""
-        size = self.projector.fc3.out_features
         last = nn.Linear(units, 1)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        self.value_head = nn.Sequential(nn.Linear(size, units), nn.GELU(), last)
+        self.value_head = nn.Sequential(nn.Linear(self.hidden_size, units), nn.GELU(), last)
+
+    @property
+    def hidden_size(self) -> int:
+        """Of the language model."""
+        return self.projector.fc3.out_features
 
     def get_output_embeddings(self) -> nn.Module:
         """The layer that adapters leave alone."""
@@ -63,6 +69,20 @@ class OpenVLANetwork(nn.Module):
         encoders = [*vision.featurizer.used_blocks(), *vision.fused_featurizer.used_blocks()]
         return [*encoders, *self.language_model.model.layers]
 
+    def logits(self, states: Tensor) -> Tensor:
+        """Float32 `[..., V]` of the action tokens alone, lowest id first: no other may be drawn."""
+        tail = slice(self.tokens.first, self.tokens.vocabulary)
+        return functional.linear(states, self.language_model.lm_head.weight[tail]).float()
+
+    def patches(self, pixels: Tensor) -> Tensor:
+        """`[M, P, E]` of pictures, each normalised for either encoder."""
+        features: Tensor = self.projector(self.vision_backbone(pixels.to(self.projector.fc1.weight.dtype)))
+        return features
+
+
+class OpenVLANetwork(PrismaticNetwork):
+    """Tells every action token from what stands before it."""
+
     def hidden(self, pixels: Tensor, prompts_ML: Tensor, lengths_M: Tensor, tokens_MK: Tensor) -> Tensor:
         """`[M, K + 1, E]` states that each action token, and one after the last, is told from.
 
@@ -73,10 +93,7 @@ class OpenVLANetwork(nn.Module):
         places_MK = lengths_M[:, None] + torch.arange(count, device=lengths_M.device)
         embedded = self._embed(padded_ML.scatter(1, places_MK, tokens_MK), pixels)
         states = self.language_model.model(inputs_embeds=embedded, use_cache=False).last_hidden_state
-        first_M1 = (embedded.shape[1] - padded_ML.shape[1] + lengths_M - 1)[:, None]
-        wanted = first_M1 + torch.arange(count + 1, device=lengths_M.device)
-        chosen: Tensor = states.gather(1, wanted[..., None].expand(-1, -1, states.shape[-1]))
-        return chosen
+        return gathered(states, embedded.shape[1] - padded_ML.shape[1] + lengths_M - 1, count + 1)
 
     def generate(
         self, pixels: Tensor, prompts_ML: Tensor, count: int, choose: Callable[[Tensor, int], Tensor]
@@ -93,16 +110,16 @@ class OpenVLANetwork(nn.Module):
             embedded = self.language_model.get_input_embeddings()(drawn[-1][:, None])
         return torch.stack(drawn, dim=1)
 
-    def logits(self, states: Tensor) -> Tensor:
-        """Float32 `[..., V]` of the action tokens alone, lowest id first: no other may be drawn."""
-        tail = slice(self.tokens.first, self.tokens.vocabulary)
-        return functional.linear(states, self.language_model.lm_head.weight[tail]).float()
-
     def _embed(self, ids_ML: Tensor, pixels: Tensor) -> Tensor:
         """The first token, patches, the other tokens."""
         text = self.language_model.get_input_embeddings()(ids_ML)
-        patches = self.projector(self.vision_backbone(pixels.to(self.projector.fc1.weight.dtype)))
-        return torch.cat([text[:, :1], patches.to(text.dtype), text[:, 1:]], dim=1)
+        return torch.cat([text[:, :1], self.patches(pixels).to(text.dtype), text[:, 1:]], dim=1)
+
+
+def gathered(states: Tensor, first_M: Tensor, count: int) -> Tensor:
+    """`count` states of each row from its own first one on."""
+    wanted = first_M[:, None] + torch.arange(count, device=first_M.device)
+    return states.gather(1, wanted[..., None].expand(-1, -1, states.shape[-1]))
 
 
 class Projector(nn.Module):

@@ -13,14 +13,20 @@ if TYPE_CHECKING:
     from rlinf_model_openvla.actions import Scales
 
 
-def camera_of(wanted: str, spaces: Mapping[str, Space]) -> str:
-    """The camera `wanted`, or the only one. Raises `ModelError`."""
+def cameras_in(spaces: Mapping[str, Space], plugin: str) -> list[str]:
+    """What a simulator shows. Raises `ModelError` if that is nothing."""
     cameras = [name.removeprefix("images/") for name in spaces if name.startswith("images/")]
-    offered = ", ".join(cameras) or "none"
     if not cameras:
         raise ModelError(
-            "model openvla needs pictures; the simulator shows none (has it an option for them?)"
+            f"model {plugin} needs pictures; the simulator shows none (has it an option for them?)"
         )
+    return cameras
+
+
+def camera_of(wanted: str, spaces: Mapping[str, Space]) -> str:
+    """The camera `wanted`, or the only one. Raises `ModelError`."""
+    cameras = cameras_in(spaces, "openvla")
+    offered = ", ".join(cameras)
     if wanted and wanted not in cameras:
         raise ModelError(f"model.camera (openvla): the simulator has no camera {wanted!r}; it has: {offered}")
     if not wanted and len(cameras) > 1:
@@ -28,17 +34,17 @@ def camera_of(wanted: str, spaces: Mapping[str, Space]) -> str:
     return wanted or cameras[0]
 
 
-def check_dimensions(chosen: Sequence[int], scales: Scales, action_space: Space) -> None:
+def check_dimensions(chosen: Sequence[int], scales: Scales, action_space: Space, plugin: str) -> None:
     """Raises `ModelError` unless the simulator takes as many as it gets."""
     taken = math.prod(action_space.shape)
     if chosen and max(chosen) >= scales.size:
         raise ModelError(
-            f"model.action_dims (openvla): {list(chosen)}: the model writes {scales.size} dimensions, "
+            f"model.action_dims ({plugin}): {list(chosen)}: the model writes {scales.size} dimensions, "
             "counted from 0"
         )
     given = len(chosen) or scales.size
     if given != taken:
         raise ModelError(
-            f"model.action_dims (openvla): {given} dimensions of the model's {scales.size} (statistics of "
+            f"model.action_dims ({plugin}): {given} dimensions of the model's {scales.size} (statistics of "
             f"{scales.key!r}) meet a simulator that takes {taken}; name those that it takes"
         )

@@ -140,7 +140,7 @@ def test_a_folder_that_is_no_checkpoint_is_told_what_is_wrong_with_it(tmp_path: 
         model().module()
     (tmp_path / "one" / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match="cannot read the tokenizer"):
-        _ = model()._prompts
+        _ = model().prompts
     (tmp_path / "one" / "config.json").write_text("[]")
     with pytest.raises(ModelError, match=r"config.json holds no JSON object"):
         model().module()

@@ -34,8 +34,8 @@ def peer(model: Any, module: Any, tokens_NK: torch.Tensor) -> tuple[torch.Tensor
     embed = module.language_model.get_input_embeddings()
     for n, text in enumerate(support.TEXTS):
         asked = f"In: What action should the robot take to {text.lower()}?\nOut:"
-        ids = [1, *model._prompts.tokenizer.encode(asked, add_special_tokens=False).ids, 259]
-        pixels = model._pictures.pixels(seen["images/top"][n : n + 1])
+        ids = [1, *model.prompts.tokenizer.encode(asked, add_special_tokens=False).ids, 259]
+        pixels = model.pictures.pixels(seen["images/top"][n : n + 1])
         patches = module.projector(module.vision_backbone(pixels))[0]
         sequence = torch.cat([embed(torch.tensor(ids[:1])), patches, embed(torch.tensor(ids[1:]))])
         sequence = torch.cat([sequence, embed(tokens_NK[n, :-1])])
@@ -48,10 +48,10 @@ def peer(model: Any, module: Any, tokens_NK: torch.Tensor) -> tuple[torch.Tensor
 
 def test_a_prompt_is_one_bos_the_question_in_small_letters_and_a_lone_space() -> None:
     model = support.tiny()
-    ids = model._prompts.ids("Go LEFT")
+    ids = model.prompts.ids("Go LEFT")
     left = [3 + ord(letter) for letter in "go"] + [259] + [3 + ord(letter) for letter in "left"]
     assert list(ids) == [1, 260, *left, 261, 259]
-    assert model._prompts.tokenizer.decode(list(ids)) == (
+    assert model.prompts.tokenizer.decode(list(ids)) == (
         "In: What action should the robot take to go left?\nOut: "
     )
 
@@ -200,5 +200,5 @@ def test_rows_and_samplings_that_do_not_fit_are_refused() -> None:
     ):
         model.policy_outputs(module, inputs, WANT, Sampling(temperature=0.7))
     row.latents = None
-    with pytest.raises(ModelError, match="row 0 holds no tokens: it was not made by this model"):
+    with pytest.raises(ModelError, match="row 0 holds no latents: it was not made by this model"):
         model.collate([row])
