@@ -63,6 +63,7 @@ class ModelCapabilities:
     logprob_levels: frozenset[LogprobLevel] = frozenset({"chunk"})  # of embodied models
     discrete_actions: bool = False
     continuous_actions: bool = False
+    demonstrations: bool = False  # an embodied model learns from others' actions: it has `label`
 
 
 @dataclass(frozen=True)
@@ -72,3 +73,4 @@ class SimulatorCapabilities:
     save_state: bool = False
     render: bool = False
     offload: bool = False
+    expert: bool = False  # a scripted one, for demonstrations

@@ -174,6 +174,20 @@ class Model(ABC):
 
         raise ModelError(f"model {type(self).__name__} cannot act; it cannot serve an embodied task")
 
+    @property
+    def chunk(self) -> int:
+        """Actions of a decision (embodied models), known after `bind`."""
+        return 1
+
+    def label(self, actions: Tensor, seeds: Sequence[int]) -> ActionSample:
+        """What `act` would have returned, had it drawn these actions `[N, C, A]` (or `[N]` int64), which
+        somebody else chose: `latents` as it records them, and log-probabilities of as many positions, whose
+        values are of no account (`provides.demonstrations`). Row i draws what is to be drawn from `seeds[i]`.
+        """
+        from rlinf_core.errors import ModelError
+
+        raise ModelError(f"model {type(self).__name__} does not learn from demonstrations")
+
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """Write full weights (and what else is needed to load them elsewhere) into `path`."""
         from rlinf_core.errors import ModelError

@@ -87,6 +87,13 @@ class Simulator(ABC):
         """Task names this simulator can be configured for."""
         return []
 
+    def expert(self, speed_N: Sequence[float]) -> NDArray[np.float32]:
+        """`[N, A]` what a scripted expert does now in each environment, at this share of its full speed
+        (`provides.expert`). It follows from what the environment is in, and changes nothing."""
+        from rlinf_core.errors import PluginError
+
+        raise PluginError(f"simulator {type(self).__name__} has no expert")
+
     def render(self) -> NDArray[np.uint8]:
         """`[N, H, W, 3]` pictures of the environments, for people (`provides.render`)."""
         from rlinf_core.errors import PluginError

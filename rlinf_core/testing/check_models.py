@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,40 @@ def check_models_values(subject: Subject) -> None:
     expect(not found[0].logprobs_BT.any(), "logprobs_BT is not 0 where only values are wanted")
     expect_close(values[2][mask_BT], values[0][mask_BT], "values alone and beside log-probabilities differ")
     expect_close(found[2].logprobs_BT, plain_BT, "a value head changes log-probabilities")
+
+
+def check_models_demonstrations(subject: Subject) -> None:
+    """A model that learns from demonstrations labels actions at every level as it records its own."""
+    if not subject.spec.provides.demonstrations:  # type: ignore[attr-defined]
+        raise CheckSkipped("the model does not learn from demonstrations")
+    seen = shown(subject)
+    for level in sorted(subject.spec.provides.logprob_levels):  # type: ignore[attr-defined]
+        model = bound_model(subject)
+        model.set_logprob_level(level)
+        module = model.module(0)
+        drawn = model.act(module, seen, SEEDS)
+        expect(
+            drawn.actions.dim() == 1 or drawn.actions.shape[1] == model.chunk,
+            f"chunk is {model.chunk}, but act draws actions of shape {list(drawn.actions.shape)}",
+        )
+        _check_label(model, module, seen, drawn, level)
+
+
+def _check_label(
+    model: Model, module: nn.Module, seen: Mapping[str, torch.Tensor], drawn: ActionSample, level: str
+) -> None:
+    labelled = model.label(drawn.actions, SEEDS)
+    for name in ("logprobs_NK", "latents"):
+        own, given = getattr(drawn, name), getattr(labelled, name)
+        expect(
+            (own is None) == (given is None) and (own is None or own.shape == given.shape),
+            f"label gives {name} of another shape than act does at level {level}",
+        )
+    each = 1 if labelled.logprobs_NK is None else labelled.logprobs_NK.shape[1]
+    row = with_positions(trajectory(seen, labelled, 0), each)
+    logprobs_BT = model.policy_outputs(module, model.collate([row]), LOGPROBS).logprobs_BT
+    expect(torch.isfinite(logprobs_BT).all(), "the log-probability of a demonstration is not finite")
+    expect(logprobs_BT.requires_grad, "the log-probability of a demonstration has no gradient")
 
 
 def _valued(model: Model) -> nn.Module:

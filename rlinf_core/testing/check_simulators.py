@@ -200,6 +200,27 @@ def check_simulators_offload(subject: Subject) -> None:
         _expect_equal(_going_on(simulator), _going_on(other), "after offload and onload, episodes differ")
 
 
+def check_simulators_expert(subject: Subject) -> None:
+    """The expert's actions lie in their space, follow from the state alone and change nothing."""
+    _needs(subject, "expert", "the simulator has no expert")
+    with _simulator(subject) as simulator, _simulator(subject) as other:
+        for each in (simulator, other):
+            each.reset(SEEDS)
+        space = simulator.action_space
+        for _ in range(5):
+            actions = simulator.expert([1.0] * ENVS)
+            expect(
+                actions.shape == (ENVS, *space.shape),
+                f"expert gives actions of shape {actions.shape}, the space says {(ENVS, *space.shape)}",
+            )
+            expect(np.array_equal(actions, simulator.expert([1.0] * ENVS)), "expert differs when asked again")
+            if space.n is None:
+                expect((actions >= space.low).all() & (actions <= space.high).all(), "an action is too large")
+            outcomes = [each.step(actions[:, None]) for each in (simulator, other)]
+            shown, expected = (_parts(outcome.observation) for outcome in outcomes)
+            _expect_equal(shown, expected, "asking the expert changes what a step does")
+
+
 def check_simulators_memory(subject: Subject) -> None:
     """Memory is flat over 200 resets."""
     with _simulator(subject) as simulator:

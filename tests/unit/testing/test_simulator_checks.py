@@ -171,10 +171,45 @@ def test_what_a_simulator_says_it_saves_and_frees_is_checked(sound, plant, faile
     assert {result.name for result in run_checks(promising) if result.outcome == "failed"} == failed
 
 
+def restless_expert(base):
+    class Restless(base):
+        def expert(self, speed_N):
+            self._position_N += 0.1
+            return np.zeros((self.num_envs, *self.action_space.shape), dtype=np.float32)
+
+    return Restless
+
+
+def wild_expert(base):
+    class Wild(base):
+        def expert(self, speed_N):
+            return np.full((self.num_envs, *self.action_space.shape), 1e3, dtype=np.float32)
+
+    return Wild
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (lambda base: base, "has no expert"),
+        (restless_expert, "asking the expert changes what a step does"),
+        (wild_expert, "an action is too large"),
+    ],
+)
+def test_an_expert_that_is_promised_is_checked(sound, plant, said):
+    spec = replace(sound.spec, provides=SimulatorCapabilities(expert=True))
+    promising = Subject(spec, sound.config)
+    promising.__dict__["cls"] = plant(sound.cls)
+    (failed,) = [result for result in run_checks(promising) if result.outcome == "failed"]
+    assert failed.name == "check_simulators_expert"
+    assert said in failed.message
+
+
 def test_a_simulator_that_says_nothing_is_not_asked(sound):
     skipped = {result.message for result in run_checks(sound) if result.outcome == "skipped"}
     assert skipped == {
         "the simulator does not save its state",
         "the simulator does not offload",
         "the simulator does not restart single environments",
+        "the simulator has no expert",
     }

@@ -159,6 +159,18 @@ class MLPPolicy(Model):
         each_NK = policy.logprobs_K(actions, executed_NC, self._level)
         return ActionSample(actions, each_NK.sum(-1), logprobs_NK=each_NK)
 
+    @property
+    def chunk(self) -> int:
+        """As set."""
+        return self.config.chunk
+
+    def label(self, actions: Tensor, seeds: Sequence[int]) -> ActionSample:
+        """The actions themselves."""
+        zeros_N = torch.zeros(len(actions))
+        if self._level == "chunk":
+            return ActionSample(actions, zeros_N)
+        return ActionSample(actions, zeros_N, logprobs_NK=zeros_N[:, None].expand(-1, self._positions))
+
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """`model.safetensors` and `config.json`."""
         save_weights(state, path, self.config, self._states, self._pictures, self._bound())

@@ -22,6 +22,7 @@ def rlinf_register_models() -> list[ModelSpec]:
                 logprob_levels=frozenset({"chunk", "action", "token"}),
                 discrete_actions=True,
                 continuous_actions=True,
+                demonstrations=True,
             ),
             suggests={"optimizer": {"lr": 3e-3}},
         )

@@ -15,6 +15,7 @@ import numpy as np
 from rlinf_core.api import Observation, Simulator, Space, Transition
 from rlinf_core.errors import PluginError
 from rlinf_sim_metaworld.config import MetaWorldConfig
+from rlinf_sim_metaworld.experts import expert_action
 from rlinf_sim_metaworld.tasks import chosen, names
 
 if TYPE_CHECKING:
@@ -76,6 +77,16 @@ class MetaWorldSimulator(Simulator):
     def tasks(self) -> list[str]:
         """The fifty, without the sets of them."""
         return names()
+
+    def expert(self, speed_N: Sequence[float]) -> NDArray[np.float32]:
+        """What Meta-World's own policies do; speed is that of the hand."""
+        actions_NA = np.zeros((self.num_envs, 4), dtype=np.float32)
+        for n, speed in enumerate(speed_N):
+            arm = self._arms[n]
+            if arm is not None:
+                actions_NA[n] = expert_action(arm.task, self._state_NS[n, :OBSERVED])
+                actions_NA[n, :3] *= speed
+        return actions_NA
 
     def save_state(self) -> bytes:
         """Physics, and what Meta-World keeps beside it."""
