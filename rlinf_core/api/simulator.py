@@ -41,6 +41,7 @@ class Transition:
     success_N: NDArray[np.bool_]  # the episode that ended in this chunk, or is running, has succeeded
     final_observation: Observation | None = None  # before reset; rows of ended episodes are valid
     success_NC: NDArray[np.bool_] | None = None  # by action, of episodes that go on after a success
+    lost_N: NDArray[np.bool_] | None = None  # episodes that ended with their process; the rest is void there
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Simulator(ABC):
     observation_space: Mapping[str, Space]  # "state", "images/CAMERA"
     max_episode_steps: int
     restarts = False  # whether `restart` works, and `auto_reset` may be set to False
+    concurrent = False  # whether what `send` begins goes on by itself, in other processes
     auto_reset = True  # False: an environment rests, executing nothing, until its episode is (re)started
 
     def __init__(self, config: Any, num_envs: int, seed: int) -> None:
@@ -82,6 +84,30 @@ class Simulator(ABC):
         from rlinf_core.errors import PluginError
 
         raise PluginError(f"simulator {type(self).__name__} does not restart single environments")
+
+    def send(self, actions: NDArray[Any]) -> None:
+        """Begin what `step` does; at most once before `receive`."""
+        self._sent = actions
+
+    def receive(self) -> Transition:
+        """The outcome of what was sent."""
+        return self.step(self._sent)
+
+    def ready(self) -> bool:
+        """Whether `receive`, or a start of episodes, need not wait for others."""
+        return True
+
+    def waits_on(self) -> Sequence[int]:
+        """File descriptors that become readable before `ready` does."""
+        return ()
+
+    def absent(self) -> NDArray[np.bool_] | None:
+        """`[N]` environments that cannot be started yet: their process is starting. None = all can."""
+        return None
+
+    def process_ids(self) -> list[int]:
+        """Of the processes, other than this one, that the environments are in."""
+        return []
 
     def tasks(self) -> list[str]:
         """Task names this simulator can be configured for."""

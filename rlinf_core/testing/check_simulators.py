@@ -225,9 +225,9 @@ def check_simulators_memory(subject: Subject) -> None:
     """Memory is flat over 200 resets."""
     with _simulator(subject) as simulator:
         _reset_often(simulator, RESETS // 4)
-        before = _resident_bytes()
+        before = _resident_bytes(simulator)
         _reset_often(simulator, RESETS)
-        grown = _resident_bytes() - before
+        grown = _resident_bytes(simulator) - before
         expect(
             grown < GROWTH, f"{RESETS} resets grew memory by {grown / 2**20:.0f} MiB; free the old episode"
         )
@@ -313,9 +313,10 @@ def _reset_often(simulator: Simulator, times: int) -> None:
         simulator.reset([i * ENVS + n for n in range(ENVS)])
 
 
-def _resident_bytes() -> int:
-    status = Path("/proc/self/status")
-    if not status.exists():
+def _resident_bytes(simulator: Simulator) -> int:
+    """Of this process and of those that the simulator runs in."""
+    files = [Path(f"/proc/{number}/status") for number in ("self", *simulator.process_ids())]
+    if not files[0].exists():
         raise CheckSkipped("this system does not tell a process's memory")
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) * 1024
+    lines = [line for file in files for line in file.read_text().splitlines() if line.startswith("VmRSS")]
+    return sum(int(line.split()[1]) for line in lines) * 1024

@@ -17,7 +17,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def parametrize_with_checks(
-    kind: str, name: str, config: Mapping[str, Any] | None = None
+    kind: str,
+    name: str,
+    config: Mapping[str, Any] | None = None,
+    *,
+    processes: int = 0,
+    isolated: bool = False,
 ) -> Callable[[TestFunction], TestFunction]:
     """Run a test once for every conformance check of a plugin. Any: values of settings.
 
@@ -28,6 +33,9 @@ def parametrize_with_checks(
     def test_mine_conforms(check):
         check()
     ```
+
+    A simulator is checked in `processes` of their own, or `isolated` in its own environment: such checks are
+    skipped where that is not installed.
     """
     import pytest
 
@@ -38,7 +46,7 @@ def parametrize_with_checks(
             from rlinf_core.testing.subject import CheckSkipped, subject
 
             try:
-                check(subject(kind, name, config))
+                check(subject(kind, name, config, processes=processes, isolated=isolated))
             except CheckSkipped as skipped:
                 pytest.skip(str(skipped))
 

@@ -8,7 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from rlinf_core.errors import PluginError, RlinfError
+from rlinf_core.isolation import interpreter
 from rlinf_core.plugins import PluginManager, PluginSpec, plugins
+from rlinf_core.pool.program import Program
+from rlinf_core.pool.simulator import SimulatorPool
 
 
 class CheckFailedError(RlinfError):
@@ -21,10 +24,13 @@ class CheckSkipped(RlinfError):  # noqa: N818 - like pytest's own Skipped, it is
 
 @dataclass(frozen=True)
 class Subject:
-    """A plugin under test. `config` is an instance of the spec's dataclass."""
+    """A plugin under test. `config` is an instance of the spec's dataclass. A simulator may be checked in
+    `processes` of their own, which `isolated` starts in its own environment."""
 
     spec: PluginSpec
     config: Any  # each plugin has its own config dataclass
+    processes: int = 0  # 0 = in this one
+    isolated: bool = False
 
     @cached_property
     def cls(self) -> type[Any]:  # Any: the class differs by kind
@@ -37,13 +43,36 @@ class Subject:
                 f"{type(err).__name__}: {err}"
             ) from err
 
+    @cached_property
+    def program(self) -> Program:
+        """What its processes run. Skips the check where its environment is not installed."""
+        if self.isolated and interpreter(self.spec) is None:
+            raise CheckSkipped(f"the environment of {self.spec.name} is not installed")
+        return Program.of(self.spec, "yes" if self.isolated else "no")
+
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """A new instance: the config first, then what this kind's constructor takes."""
+        if self.isolated or self.processes:
+            return SimulatorPool(
+                self.config,
+                *args,
+                name=self.spec.name,
+                target=self.spec.target,
+                program=self.program,
+                processes=self.processes,
+                **kwargs,
+            )
         return self.cls(self.config, *args, **kwargs)
 
 
 def subject(
-    kind: str, name: str, config: Mapping[str, Any] | None = None, manager: PluginManager | None = None
+    kind: str,
+    name: str,
+    config: Mapping[str, Any] | None = None,
+    manager: PluginManager | None = None,
+    *,
+    processes: int = 0,
+    isolated: bool = False,
 ) -> Subject:
     """The plugin with its example settings, changed by `config`. Any: values of settings.
 
@@ -62,7 +91,7 @@ def subject(
             f"{kind} plugin {name!r} cannot be checked without {', '.join(missing)}: give it in `example` of "
             "its spec, or as KEY=VALUE"
         )
-    return Subject(spec, spec.config(**settings))
+    return Subject(spec, spec.config(**settings), processes, isolated)
 
 
 def expect(condition: object, message: str) -> None:

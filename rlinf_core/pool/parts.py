@@ -1,0 +1,108 @@
+"""The processes of a pool together: who is told what, and waiting for what they say."""
+
+from __future__ import annotations
+
+import math
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlinf_core.errors import PluginError
+from rlinf_core.pool.part import Part
+from rlinf_core.pool.protocol import VERSION, Kind, Message
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Parts:
+    """One part of so many environments for each of `sizes`. Any: JSON values."""
+
+    def __init__(self, said: Mapping[str, Any], sizes: Sequence[int], start: Callable[..., Part]) -> None:
+        self.name: str = said["name"]
+        self.all: list[Part] = []
+        try:
+            for i, size in enumerate(sizes):
+                first = sum(sizes[:i])
+                own = {"version": VERSION, "share": [first, first + size], "seed": said["seed"] + first}
+                self.all.append(start({**said, **own}))
+        except BaseException:
+            self.close()
+            raise
+
+    def all_ready(self) -> bool:
+        """Every process has its simulator."""
+        return all(part.ready for part in self.all)
+
+    def all_idle(self) -> bool:
+        """No answer is awaited."""
+        return not any(part.busy for part in self.all)
+
+    def descriptors(self) -> list[int]:
+        """Of all processes."""
+        return [number for part in self.all for number in part.process.descriptors()]
+
+    def tell(self, part: Part, kind: Kind, said: Any = None) -> None:  # Any: JSON values
+        """Send to a process that is there, now or after it has started."""
+        while True:
+            self.wait(lambda: part.ready)
+            if part.say(kind, said):
+                return
+
+    def call(
+        self,
+        method: str,
+        parts: Sequence[Part],
+        arguments: Callable[[Part], list[Any]] = lambda part: [],  # Any: JSON values
+        *,
+        raw: bytes = b"",
+        lasting: bool = True,
+    ) -> list[Message]:
+        """Answers of processes; with `lasting`, it is an error if one dies meanwhile."""
+        for part in parts:
+            self.wait(lambda part=part: part.ready)  # type: ignore[misc]  # bound now
+            part.say(Kind.CALL, {"method": method, "arguments": arguments(part)}, raw)
+        self.wait(self.all_idle)
+        answers = [part.reply for part in parts if part.reply is not None]
+        if lasting and len(answers) < len(parts):
+            raise PluginError(f"simulator {self.name}: a process ended during {method}")
+        return answers
+
+    def gather(self, method: str, arguments: Callable[[Part], list[Any]]) -> NDArray[Any]:
+        """Arrays of all environments, from those of every process."""
+        return np.concatenate(
+            [
+                np.frombuffer(answer.raw, answer.said["type"]).reshape(answer.said["shape"])
+                for answer in self.call(method, self.all, arguments)
+            ]
+        )
+
+    def wait(self, true: Callable[[], bool]) -> None:
+        """Take in what is said until something is true."""
+        while not true():
+            self.collect(math.inf)
+
+    def collect(self, longest_s: float) -> None:
+        """Take in what the processes say; wait for it up to so long, and no longer than one may take."""
+        owners = {number: part for part in self.all for number in part.process.descriptors()}
+        poller = select.poll()
+        for number in owners:
+            poller.register(number, select.POLLIN)
+        deadlines = [part.deadline for part in self.all if part.deadline is not None]
+        longest_s = min([longest_s, *(deadline - time.monotonic() for deadline in deadlines)])
+        told = poller.poll(None if longest_s == math.inf else max(0.0, longest_s) * 1000)
+        for part in {id(owners[number]): owners[number] for number, _ in told}.values():
+            part.take()
+        now = time.monotonic()
+        for part in self.all:
+            part.watch(now)
+
+    def close(self) -> None:
+        """The processes have ended when this returns."""
+        for part in self.all:
+            part.close()
+        while self.all:
+            self.all.pop().end()
