@@ -103,8 +103,7 @@ class Scales:
 
     def statistics(self) -> dict[str, Any]:
         """As they stand in a checkpoint. Any: JSON values."""
-        action = {"q01": list(self.low_A), "q99": list(self.high_A), "mask": list(self.mask_A)}
-        return {self.key: {"action": action}}
+        return {"q01": list(self.low_A), "q99": list(self.high_A), "mask": list(self.mask_A)}
 
     def apply(self, values: Tensor) -> Tensor:
         """`(a + 1) / 2 * (q99 - q01) + q01` where the mask holds."""

@@ -1,15 +1,16 @@
-"""Registers the model `openvla`."""
+"""Registers the models `openvla` and `openvla_oft`."""
 
 from __future__ import annotations
 
 from rlinf_core.api import ModelCapabilities
 from rlinf_core.plugins import ModelSpec, hookimpl
 from rlinf_model_openvla.config import OpenVLAConfig
+from rlinf_model_openvla.oft.config import OpenVLAOFTConfig
 
 
 @hookimpl
 def rlinf_register_models() -> list[ModelSpec]:
-    """The one model of this distribution."""
+    """Both models of this distribution."""
     return [
         ModelSpec(
             name="openvla",
@@ -23,8 +24,26 @@ def rlinf_register_models() -> list[ModelSpec]:
                 lora=True,
                 logprob_levels=frozenset({"chunk", "action", "token"}),
                 continuous_actions=True,
+                demonstrations=True,
             ),
             suggests={"optimizer": {"lr": 1e-5}, "train": {"micro_batch_tokens": 64}},  # decisions
             example={"preset": "tiny"},
-        )
+        ),
+        ModelSpec(
+            name="openvla_oft",
+            summary="OpenVLA-OFT: a chunk of actions in one pass, from pictures, instruction and state",
+            config=OpenVLAOFTConfig,
+            target="rlinf_model_openvla.oft.model:OpenVLAOFT",
+            provides=ModelCapabilities(
+                modality="embodied",
+                observations=frozenset({"images", "instruction"}),
+                value_head=True,
+                lora=True,
+                logprob_levels=frozenset({"chunk", "action", "token"}),
+                continuous_actions=True,
+                demonstrations=True,
+            ),
+            suggests={"optimizer": {"lr": 1e-5}, "train": {"micro_batch_tokens": 64}},  # decisions
+            example={"preset": "tiny"},
+        ),
     ]

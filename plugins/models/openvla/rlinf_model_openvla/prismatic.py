@@ -85,6 +85,8 @@ class PrismaticModel(Model, Generic[NetworkT]):
             else:
                 network = self.new_network()
                 network.initialise()
+            self.add_parts(network)
+            if not self.config.path:
                 network.to(dtype)
             network.refill()
             if self._valued:
@@ -133,6 +135,9 @@ class PrismaticModel(Model, Generic[NetworkT]):
         """From the folder."""
         checkpoint.load_weights(network, self.folder, dtype, self.config.plugin)
 
+    def add_parts(self, network: NetworkT) -> None:
+        """What the network has beside OpenVLA's parts."""
+
     def save_weights(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """Into a folder."""
         checkpoint.save_weights(state, path)
@@ -140,7 +145,11 @@ class PrismaticModel(Model, Generic[NetworkT]):
     def exported_statistics(self) -> dict[str, Any]:  # Any: JSON values
         """Of data sets; of a preset, those that its simulator stands for."""
         found = self._statistics[0] if self.config.path or self._scales is None else {}
-        return found or ({} if self._scales is None else self._scales.statistics())
+        return found or ({} if self._scales is None else {self._scales.key: self.preset_statistics()})
+
+    def preset_statistics(self) -> dict[str, Any]:  # Any: JSON values
+        """Of the simulator that a preset was made for."""
+        return {"action": self.scales.statistics()}
 
     def network(self, module: nn.Module) -> NetworkT:
         """Below adapters."""

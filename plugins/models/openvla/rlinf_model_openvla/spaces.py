@@ -34,6 +34,32 @@ def camera_of(wanted: str, spaces: Mapping[str, Space]) -> str:
     return wanted or cameras[0]
 
 
+def cameras_of(wanted: Sequence[str], spaces: Mapping[str, Space], plugin: str) -> list[str]:
+    """The cameras `wanted`, or the only one. Raises `ModelError`."""
+    cameras = cameras_in(spaces, plugin)
+    offered = ", ".join(cameras)
+    missing = [name for name in wanted if name not in cameras]
+    if missing:
+        raise ModelError(
+            f"model.cameras ({plugin}): the simulator has no camera {missing[0]!r}; it has: {offered}"
+        )
+    if not wanted and len(cameras) > 1:
+        raise ModelError(
+            f"model.cameras ({plugin}): the simulator has several cameras; name those to be seen, in the "
+            f"order that the model knows: {offered}"
+        )
+    return list(wanted) or cameras
+
+
+def state_size(spaces: Mapping[str, Space], plugin: str) -> int:
+    """Numbers of the simulator's state. Raises `ModelError` if it shows none."""
+    if "state" not in spaces:
+        raise ModelError(
+            f"model.proprio ({plugin}): the simulator shows no state; it shows {', '.join(spaces)}"
+        )
+    return math.prod(spaces["state"].shape)
+
+
 def check_dimensions(chosen: Sequence[int], scales: Scales, action_space: Space, plugin: str) -> None:
     """Raises `ModelError` unless the simulator takes as many as it gets."""
     taken = math.prod(action_space.shape)

@@ -1,0 +1,1 @@
+"""OpenVLA-OFT for rlinf: chunks of actions in one pass."""
