@@ -16,6 +16,8 @@ class _KeysConfig:
     answer_key: str = "answer"  # handed to the rewards; "" = rows have no answer
     demonstration_key: str = ""  # a response to imitate; "" = none
     prompt_template: str = ""  # the prompt made of the row's keys, as in "Q: {question} A:"
+    image_key: str = ""  # a picture's path or bytes, or a list of them; "" = rows have no pictures
+    image_folder: str = field(default="", metadata={"path": True})  # of relative paths; "" = beside the data
 
     def __post_init__(self) -> None:
         if self.holdout < 0:
@@ -89,6 +91,46 @@ class ArithmeticConfig:
         _check("arithmetic", "digits", self.digits, 1, 12)
         _check("arithmetic", "noise", self.noise, 0, 1)
         _check_sizes("arithmetic", self.size, self.eval_size)
+
+
+@dataclass(frozen=True)
+class CountingBlocksConfig:
+    """Settings of `counting_blocks`."""
+
+    pixels: int = 32  # width and height of the picture
+    grid: int = 4  # cells across; a block lies in a cell of its own
+    most: int = 6  # blocks of the colour asked for; at least one
+    distractors: int = 6  # blocks of other colours at most
+    size: int = 100_000  # training rows
+    eval_size: int = 512  # evaluation rows
+    noise: float = 0.5  # share of the demonstrations that are wrong on purpose
+
+    def __post_init__(self) -> None:
+        _check("counting_blocks", "grid", self.grid, 2, 16)
+        _check("counting_blocks", "pixels", self.pixels, 4 * self.grid, 4096)
+        _check("counting_blocks", "most", self.most, 2, self.grid**2)
+        _check("counting_blocks", "distractors", self.distractors, 0, self.grid**2 - self.most)
+        _check("counting_blocks", "noise", self.noise, 0, 1)
+        _check_sizes("counting_blocks", self.size, self.eval_size)
+
+
+@dataclass(frozen=True)
+class SpatialRelationsConfig:
+    """Settings of `spatial_relations`."""
+
+    pixels: int = 32  # width and height of the picture
+    grid: int = 4  # cells across; a block lies in a cell of its own
+    distractors: int = 2  # blocks that the question is not about
+    size: int = 100_000  # training rows
+    eval_size: int = 512  # evaluation rows
+    noise: float = 0.5  # share of the demonstrations that are wrong on purpose
+
+    def __post_init__(self) -> None:
+        _check("spatial_relations", "grid", self.grid, 2, 16)
+        _check("spatial_relations", "pixels", self.pixels, 4 * self.grid, 4096)
+        _check("spatial_relations", "distractors", self.distractors, 0, self.grid**2 - 2)
+        _check("spatial_relations", "noise", self.noise, 0, 1)
+        _check_sizes("spatial_relations", self.size, self.eval_size)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from pathlib import Path
 
 from rlinf_core.builtin.datasets.config import CsvConfig
-from rlinf_core.builtin.datasets.optional import require
+from rlinf_core.optional import require
 from rlinf_core.builtin.datasets.rows import Record, RecordDataset, Source
 from rlinf_core.errors import DataError
 
@@ -23,7 +23,7 @@ class FileDataset(RecordDataset):
         if not path.is_file():
             what = "is not a file" if path.exists() else "does not exist"
             raise DataError(f"data file {path} {what} (current directory: {Path.cwd()})")
-        return Source(str(path), self.read(path), is_split=own)
+        return Source(str(path), self.read(path), is_split=own, folder=path.parent)
 
     @abstractmethod
     def read(self, path: Path) -> list[tuple[str, Record]]:

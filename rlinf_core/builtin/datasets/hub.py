@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf_core.builtin.datasets.config import HubConfig
-from rlinf_core.builtin.datasets.optional import require
+from rlinf_core.optional import require
 from rlinf_core.builtin.datasets.rows import RecordDataset, Source
 from rlinf_core.errors import DataError
 
@@ -19,13 +19,14 @@ class HubDataset(RecordDataset):
     def load(self) -> Source:
         own = bool(self.config.eval_split)
         split = self.config.eval_split if own and self.split == "eval" else self.config.train_split
-        table = self._table(split)
+        library = require("datasets", "datasets", f"reading {self.config.path}")
+        table = _undecoded(self._table(library, split), library)
         records = [(f"row {number}", record) for number, record in enumerate(table, start=1)]
-        return Source(f"{self.config.path}, split {split}", records, is_split=own)
+        folder = Path(self.config.path) if Path(self.config.path).is_dir() else Path()
+        return Source(f"{self.config.path}, split {split}", records, is_split=own, folder=folder)
 
-    def _table(self, split: str) -> Any:  # Any: `datasets` is not a dependency
+    def _table(self, library: Any, split: str) -> Any:  # Any: `datasets` is not a dependency
         path = self.config.path
-        library = require("datasets", "datasets", f"reading {path}")
         if not Path(path).is_dir():
             return self._download(library, split)
         try:
@@ -51,3 +52,13 @@ class HubDataset(RecordDataset):
                 f"{path} is no local directory, and loading it from the hub failed: "
                 f"{type(err).__name__}: {err}"
             ) from err
+
+
+def _undecoded(table: Any, library: Any) -> Any:
+    """The table with pictures as bytes, which are read when a row is asked for."""
+    for name, feature in table.features.items():
+        if isinstance(feature, library.Image):
+            table = table.cast_column(name, library.Image(decode=False))
+        elif isinstance(getattr(feature, "feature", None), library.Image):
+            table = table.cast_column(name, type(feature)(library.Image(decode=False)))
+    return table

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rlinf_core.api.dataset import Dataset, Split
+from rlinf_core.builtin.datasets.images import PictureFile, pictures_of
 from rlinf_core.errors import DataError
 from rlinf_core.types import Message, Row
 
@@ -31,6 +33,13 @@ class RecordDataset(Dataset):
             make_row(record, config, f"{source.name}, {where}")
             for where, record in source.records[first:last]
         ]
+        self._pictures: list[tuple[PictureFile, ...]] = []
+        if config.image_key:
+            folder = Path(config.image_folder) if config.image_folder else source.folder
+            self._pictures = [
+                pictures_of(record, config.image_key, folder, f"{source.name}, {where}")
+                for where, record in source.records[first:last]
+            ]
 
     @abstractmethod
     def load(self) -> Source:
@@ -40,10 +49,13 @@ class RecordDataset(Dataset):
         return len(self._rows)
 
     def __getitem__(self, index: int) -> Row:
-        return self._rows[index]
+        row = self._rows[index]
+        if not self._pictures:
+            return row
+        return replace(row, images=tuple(picture.read() for picture in self._pictures[index]))
 
     def fingerprint(self) -> str:
-        return digest(self._rows)
+        return digest(self._rows, [picture.identity() for row in self._pictures for picture in row])
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ class Source:
     name: str
     records: Sequence[tuple[str, Record]]
     is_split: bool
+    folder: Path = Path()  # where relative paths of pictures start
 
 
 def holdout(count: int, asked: int, what: str) -> int:
@@ -80,16 +93,18 @@ def make_row(record: Record, config: Any, where: str) -> Row:
         if not isinstance(demonstration, str):
             kind = type(demonstration).__name__
             raise DataError(f"{where}: {config.demonstration_key!r} must be text, not {kind}")
-    used = {config.prompt_key, config.answer_key, config.demonstration_key}
+    used = {config.prompt_key, config.answer_key, config.demonstration_key, config.image_key}
     meta = {key: value for key, value in record.items() if key not in used}
     return Row(prompt=prompt, answer=answer, meta=meta, demonstration=demonstration)
 
 
-def digest(rows: Sequence[Row]) -> str:
-    """A digest of the rows' content."""
+def digest(rows: Sequence[Row], pictures: Sequence[str] = ()) -> str:
+    """A digest of the rows' content and of what their pictures are known by."""
     sha = hashlib.sha256()
     for row in rows:
         sha.update(repr((row.prompt, row.answer, sorted(row.meta.items()), row.demonstration)).encode())
+    for picture in pictures:
+        sha.update(picture.encode())
     return sha.hexdigest()[:16]
 
 

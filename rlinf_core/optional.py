@@ -1,4 +1,4 @@
-"""Packages that only some datasets need, imported when they are used."""
+"""Packages that only some parts need, imported when they are used."""
 
 from __future__ import annotations
 
