@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     IntArray = NDArray[np.int64]
     FloatArray = NDArray[np.float32]
     BoolArray = NDArray[np.bool_]
+    Picture = NDArray[np.uint8]  # [H, W, 3], red, green, blue
 
 FinishReason = Literal["stop", "length", "abort"]
 Message = Mapping[str, str]
@@ -29,6 +30,7 @@ class Row:
     answer: Any = None  # whatever the dataset holds; only rewards read it
     meta: Mapping[str, Any] = field(default_factory=dict)
     demonstration: str | None = None  # a response to imitate in supervised training
+    images: tuple[Picture, ...] = field(default=(), compare=False)  # what the prompt is about
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Prompt:
     text: str
     answer: Any = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    images: tuple[Picture, ...] = field(default=(), compare=False)  # those that `token_ids` have places for
 
 
 @dataclass(frozen=True)

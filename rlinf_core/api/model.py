@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlinf_core.api.algorithm import PolicyOutputs
     from rlinf_core.api.capabilities import LogprobLevel
     from rlinf_core.api.simulator import Space
-    from rlinf_core.types import Experience, IntArray, Message, Sampling
+    from rlinf_core.types import Experience, IntArray, Message, Picture, Prompt, Sampling
 
 Want = Literal["logprobs", "entropy", "values"]
 
@@ -33,6 +33,16 @@ class TextProcessor(ABC):
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
         """Ids that the model continues: exactly one BOS if the model has one, chat template applied
         to messages (or to a text, as one user message, where the model config says so)."""
+
+    def encode_with_images(self, prompt: str | Sequence[Message], images: Sequence[Picture]) -> list[int]:
+        """Ids of a prompt about images, with all places that these take. An image stands where the text says
+        `<image>`; without that, images come first. Raises `ModelError` for a model that does not see."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError(
+            "the data have images, but the model reads text alone; choose a model that sees (`rlinf plugins "
+            "list models`), or leave the images out with data.image_key=''"
+        )
 
     @abstractmethod
     def encode_response(self, text: str) -> list[int]:
@@ -76,6 +86,10 @@ class Decoder(ABC):
     @abstractmethod
     def prefill(self, slots: Sequence[int], prompts: Sequence[IntArray]) -> Tensor:
         """Start rows in free slots. Rows with equal prompts may share the computation."""
+
+    def prefill_prompts(self, slots: Sequence[int], prompts: Sequence[Prompt]) -> Tensor:
+        """As `prefill`; decoders of models that see read the prompts' images too."""
+        return self.prefill(slots, [prompt.token_ids for prompt in prompts])
 
     @abstractmethod
     def step(self, slots: Sequence[int], tokens: Tensor) -> Tensor:
@@ -144,6 +158,10 @@ class Model(ABC):
     def blocks(self, module: nn.Module) -> list[nn.Module]:
         """Repeated units, for sharding and gradient checkpointing."""
         return []
+
+    def adaptable(self, module: nn.Module) -> list[nn.Module]:
+        """The parts of `module` whose linear layers may get adapters."""
+        return [module]
 
     def value_head(self, module: nn.Module) -> nn.Module | None:
         """The part of `module` that values alone come from: trained as a whole beside adapters, which it

@@ -55,4 +55,16 @@ def rlinf_register_datasets() -> list[DatasetSpec]:
             target=f"{_ROOM}.sort_digits:SortDigits",
             config=config.SortDigitsConfig,
         ),
+        DatasetSpec(
+            name="counting_blocks",
+            summary="Count blocks of a colour in a picture, drawn; half of the demonstrations are wrong",
+            target=f"{_ROOM}.visual:CountingBlocks",
+            config=config.CountingBlocksConfig,
+        ),
+        DatasetSpec(
+            name="spatial_relations",
+            summary="Where one block lies from another, drawn; half of the demonstrations are wrong",
+            target=f"{_ROOM}.visual:SpatialRelations",
+            config=config.SpatialRelationsConfig,
+        ),
     ]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rlinf_core.api import Dataset, TextProcessor
 
 SCAN = 10_000  # rows whose length is checked before the run starts
+SCAN_IMAGES = 200  # of them, if they have images, which take longer to read
 
 
 class PromptSource:
@@ -48,7 +49,8 @@ class PromptSource:
                 f"sampling.max_new_tokens: {context - self.room} leaves no token for a prompt in the context "
                 f"of {context}; choose less, such as {context // 2}"
             )
-        lengths = [len(self._encode(self.dataset[i])) for i in range(min(SCAN, len(self.dataset)))]
+        scan = SCAN_IMAGES if self.dataset[0].images else SCAN
+        lengths = [len(self._encode(self.dataset[i])) for i in range(min(scan, len(self.dataset)))]
         long = [length for length in lengths if length > self.room]
         if long and not self.max_prompt_tokens:
             raise self._too_long(len(long), len(lengths), max(long))
@@ -99,7 +101,14 @@ class PromptSource:
         """Row `index`, tokenised."""
         row = self.dataset[index]
         ids = np.asarray(self._encode(row), dtype=np.int64)
-        return Prompt(index=index, token_ids=ids, text=_text(row), answer=row.answer, meta=row.meta)
+        return Prompt(
+            index=index,
+            token_ids=ids,
+            text=_text(row),
+            answer=row.answer,
+            meta=row.meta,
+            images=row.images,
+        )
 
     def demonstrations(self, count: int) -> list[Sample]:
         """The next `count` rows with their demonstrations as samples to imitate."""
@@ -138,6 +147,8 @@ class PromptSource:
         return int(self._order[offset])
 
     def _encode(self, row: Row) -> list[int]:
+        if row.images:
+            return self.processor.encode_with_images(row.prompt, row.images)
         return self.processor.encode_prompt(row.prompt)
 
     def _too_long(self, long: int, seen: int, longest: int) -> DataError:

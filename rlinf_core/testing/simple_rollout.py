@@ -65,7 +65,7 @@ class SimpleRollout(RolloutEngine):
         tokens: list[int] = []
         logprobs: list[float] = []
         finished = False
-        logits_1V = self.decoder.prefill([0], [request.prompt.token_ids])
+        logits_1V = self.decoder.prefill_prompts([0], [request.prompt])
         while True:
             if len(tokens) < sampling.min_new_tokens:
                 logits_1V[:, list(processor.eos_ids)] = -torch.inf

@@ -9,9 +9,9 @@ from abc import abstractmethod
 from pathlib import Path
 
 from rlinf_core.builtin.datasets.config import CsvConfig
-from rlinf_core.optional import require
 from rlinf_core.builtin.datasets.rows import Record, RecordDataset, Source
 from rlinf_core.errors import DataError
+from rlinf_core.optional import require
 
 
 class FileDataset(RecordDataset):

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rlinf_core.builtin.datasets.config import HubConfig
-from rlinf_core.optional import require
 from rlinf_core.builtin.datasets.rows import RecordDataset, Source
 from rlinf_core.errors import DataError
+from rlinf_core.optional import require
 
 
 class HubDataset(RecordDataset):

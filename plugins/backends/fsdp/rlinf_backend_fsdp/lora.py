@@ -31,7 +31,7 @@ def adapted_module(model: Model, lora: LoRAConfig, seed: int = 0) -> nn.Module:
         r=lora.rank,
         lora_alpha=lora.alpha,  # type: ignore[arg-type]  # peft takes any number
         lora_dropout=lora.dropout,
-        target_modules=_targets(module, lora.target_modules, head),
+        target_modules=_targets(module, lora.target_modules, model.adaptable(module), head),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -41,15 +41,16 @@ def adapted_module(model: Model, lora: LoRAConfig, seed: int = 0) -> nn.Module:
     return adapted
 
 
-def _targets(module: nn.Module, wanted: tuple[str, ...], without: nn.Module | None) -> list[str]:
+def _targets(
+    module: nn.Module, wanted: tuple[str, ...], within: list[nn.Module], without: nn.Module | None
+) -> list[str]:
     """Full names of the linear modules that get adapters; never the output head."""
     output = getattr(module, "get_output_embeddings", None)
-    left_out = set() if without is None else set(without.modules())
+    eligible = {part for root in within for part in root.modules() if isinstance(part, nn.Linear)}
+    eligible -= set() if without is None else set(without.modules())
     if callable(output):
-        left_out.add(output())
-    linear = [
-        name for name, part in module.named_modules() if isinstance(part, nn.Linear) and part not in left_out
-    ]
+        eligible.discard(output())
+    linear = [name for name, part in module.named_modules() if part in eligible]
     if ALL_LINEAR in wanted:
         return linear
     missing = [want for want in wanted if not any(_is(name, want) for name in linear)]

@@ -131,7 +131,7 @@ class HFRollout(RolloutEngine):
         self, decoder: Decoder, rows: Rows, requests: Sequence[Request], sampling: Sampling
     ) -> tuple[Tensor, list[Sample]]:
         slots = rows.admit(requests)
-        logits_RV = decoder.prefill(slots, [request.prompt.token_ids for request in requests])
+        logits_RV = decoder.prefill_prompts(slots, [request.prompt for request in requests])
         return self._extend(decoder, rows, logits_RV, sampling)
 
     def _advance(
