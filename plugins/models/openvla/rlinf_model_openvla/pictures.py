@@ -1,4 +1,5 @@
-"""What the encoders are shown of a simulator's pictures. Axes: N pictures, H height, W width, S side."""
+"""What the encoders are shown of a simulator's pictures. Axes: N pictures, E encoders, H height, W width, S
+side."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -36,12 +36,13 @@ class Pictures:
     def pixels(self, pictures: Tensor, crop_area: float = 1.0) -> Tensor:
         """uint8 `[N, H, W, 3]` to `[N, 6, S, S]`: cropped about the centre, made square regardless of
         proportions by antialiased bicubic interpolation to whole brightnesses, and normalised twice."""
-        shown = _cropped(pictures.permute(0, 3, 1, 2).float(), crop_area)
+        shown = _cropped(pictures.permute(0, 3, 1, 2).contiguous().float(), crop_area)
         if shown.shape[-2:] != (self.size, self.size):
             shown = functional.interpolate(shown, (self.size, self.size), mode="bicubic", antialias=True)
             shown = shown.round().clamp(0, 255)
-        scaled = shown / 255.0
-        return torch.cat([_normalised(scaled, *each) for each in zip(self.means, self.stds, strict=True)], 1)
+        means_E311, stds_E311 = (shown.new_tensor(each)[..., None, None] for each in (self.means, self.stds))
+        scaled = shown[:, None] * (1.0 / (255.0 * stds_E311))
+        return scaled.sub_(means_E311 / stds_E311).flatten(1, 2)
 
 
 def _cropped(pictures: Tensor, area: float) -> Tensor:
@@ -51,8 +52,3 @@ def _cropped(pictures: Tensor, area: float) -> Tensor:
     rows, columns = (max(1, round(side * area**0.5)) for side in (height, width))
     top, left = (height - rows) // 2, (width - columns) // 2
     return pictures[..., top : top + rows, left : left + columns]
-
-
-def _normalised(pictures: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    mean_311, std_311 = (pictures.new_tensor(each)[:, None, None] for each in (mean, std))
-    return (pictures - mean_311) / std_311

@@ -145,12 +145,13 @@ class OpenVLAOFT(PrismaticModel[OFTNetwork]):
     def _slots(
         self, network: OFTNetwork, seen: Mapping[str, Tensor], prompts_ML: Tensor, lengths_M: Tensor
     ) -> Tensor:
-        pixels = [self.pictures.pixels(seen[name], self.config.crop_area) for name in self._cameras]
+        shown = [self.pictures.pixels(seen[name], self.config.crop_area) for name in self._cameras]
+        pixels = shown[0] if len(shown) == 1 else torch.cat(shown, dim=1)
         state_MS = None
         if self._state is not None:
             state_MS = self._state.invert(seen[STATE].float()).clamp(-1.0, 1.0)
         count = self._slot_count
-        return network.slots(torch.cat(pixels, dim=1), prompts_ML, lengths_M, state_MS, count)
+        return network.slots(pixels, prompts_ML, lengths_M, state_MS, count)
 
     def _judge(
         self, network: OFTNetwork, states_MKE: Tensor, drawn_MK: Tensor, spread: bool
