@@ -31,6 +31,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *_modalities(config, specs),
         *_capabilities(config, specs, needs),
         *algorithm_problems(config, specs),
+        *_demonstrations(config, specs),
         *_sampling(config, specs),
         *_batches(config, needs, ranks or config.ranks),
         *schedule_problems(config, needs, ranks or config.ranks),
@@ -102,6 +103,24 @@ def _capabilities(config: RunConfig, specs: dict[str, Any], needs: AlgorithmNeed
                 f"lora.rank: {config.lora.rank} asks for adapters, but {' and '.join(without)} cannot use "
                 f"them; set lora.rank=0{came(config, 'lora.rank')}"
             )
+
+
+def _demonstrations(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
+    """What a warm start of an embodied task takes."""
+    warm = config.warm_start
+    if task_of(config) == "text" or not warm.steps:
+        return
+    if not warm.demonstrations:
+        yield (
+            "warm_start.demonstrations: name the folder of recorded episodes that warm_start.steps="
+            f"{warm.steps} imitates (`rlinf demos record` writes one), or set warm_start.steps=0"
+            f"{came(config, 'warm_start.steps')}"
+        )
+    if not specs["model"].provides.demonstrations:
+        yield (
+            f"warm_start.steps: model {config.model.name!r} does not learn from demonstrations; set "
+            f"warm_start.steps=0{came(config, 'warm_start.steps')}"
+        )
 
 
 def _sampling(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:

@@ -16,8 +16,9 @@ from rlinf_core.config.resolve import (
     load_recipe,
     parse_override,
     resolve,
+    resolve_component,
 )
-from rlinf_core.config.schema import RunConfig
+from rlinf_core.config.schema import Component, RunConfig
 from rlinf_core.errors import ConfigError
 from rlinf_core.plugins import plugins
 
@@ -27,6 +28,11 @@ TASK_SECTIONS = ("model", "data", "simulator", "reward")  # naming one of them s
 def compose(options: Options, manager: SpecSource | None = None) -> RunConfig:
     """The settings of a run: defaults < recipes < flags < overrides. Raises `ConfigError`."""
     return resolve(layers(options), manager or plugins())
+
+
+def simulator_of(options: Options, manager: SpecSource | None = None) -> Component:
+    """The simulator alone that a command names. Raises `ConfigError`."""
+    return resolve_component(layers(options), manager or plugins(), "simulator")
 
 
 def layers(options: Options) -> list[Layer]:

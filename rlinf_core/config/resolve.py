@@ -109,6 +109,16 @@ def resolve(layers: Sequence[Layer], manager: SpecSource) -> RunConfig:
     return config
 
 
+def resolve_component(layers: Sequence[Layer], manager: SpecSource, section: str) -> Component:
+    """One component alone, whatever the rest of a run would be. Raises `ConfigError`."""
+    merged = merge(layers, Shorthands(built_in()["shorthands"], _installed(manager)))
+    merged.tree = _interpolate(merged.tree)
+    component = _Resolver(merged, manager).component(section, COMPONENTS[section], merged.tree.get(section))
+    if component is None or merged.problems:
+        raise ConfigError("\n".join(dict.fromkeys(merged.problems)))
+    return component
+
+
 def _suggested(merged: Merged, manager: SpecSource) -> Layer | None:
     """The settings that the chosen model suggests; they stand right above the defaults."""
     name = merged.tree.get("model", {}).get("name")
@@ -144,7 +154,7 @@ class _Resolver:
     def run(self) -> RunConfig | None:
         parts: dict[str, Any] = {}  # Any: the fields of RunConfig
         for section, kind in COMPONENTS.items():
-            parts[section] = self._component(section, kind, self.tree.get(section), section in REQUIRED)
+            parts[section] = self.component(section, kind, self.tree.get(section), section in REQUIRED)
         if parts["rollout"] is None and "rollout" not in self.tree and "simulator" not in self.tree:
             parts["rollout"] = self._default_rollout(parts["backend"])
         parts["rewards"] = self._rewards()
@@ -165,7 +175,8 @@ class _Resolver:
         train = with_prompts(parts["train"], group_size, self.merged)
         return {"train": train, **inherited(parts, self.merged)}
 
-    def _component(self, key: str, kind: str, tree: Tree | None, required: bool = True) -> Component | None:
+    def component(self, key: str, kind: str, tree: Tree | None, required: bool = True) -> Component | None:
+        """None if it is not there, or after adding to the problems."""
         if not tree and not required:
             return None
         name = (tree or {}).get("name")
@@ -193,7 +204,7 @@ class _Resolver:
         if backend is None:
             return None
         name = self.manager.get(backend.kind, backend.name).rollout
-        return self._component("rollout", COMPONENTS["rollout"], {"name": name}) if name else None
+        return self.component("rollout", COMPONENTS["rollout"], {"name": name}) if name else None
 
     def _rewards(self) -> tuple[WeightedReward, ...]:
         rewards = []
@@ -201,7 +212,7 @@ class _Resolver:
             key = f"reward.{index}"
             options = dict(tree)
             weight = options.pop("weight", 1.0)
-            component = self._component(key, COMPONENT_LISTS["reward"], options)
+            component = self.component(key, COMPONENT_LISTS["reward"], options)
             if isinstance(weight, bool) or not isinstance(weight, (int, float)):
                 self._problem(f"{key}.weight: needs a number, got {weight!r}{self.merged.came(key)}")
             elif component is not None:
@@ -211,7 +222,7 @@ class _Resolver:
     def _trackers(self) -> tuple[Component, ...]:
         kind = COMPONENT_LISTS["trackers"]
         trees = enumerate(self.tree.get("trackers", []))
-        made = [self._component(f"trackers.{index}", kind, tree) for index, tree in trees]
+        made = [self.component(f"trackers.{index}", kind, tree) for index, tree in trees]
         return tuple(component for component in made if component is not None)
 
     def _scalars(self) -> Tree:

@@ -64,11 +64,14 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class WarmStartConfig:
-    """Supervised steps on the dataset's demonstrations before RL."""
+    """Supervised steps on demonstrations before RL: a text task's dataset holds them, an embodied task names
+    recorded episodes."""
 
+    demonstrations: str = field(default="", metadata={"path": True})  # folder of recorded episodes
     steps: int = 0  # supervised steps; 0 = none
-    batch_size: int = 64  # demonstrations per step
+    batch_size: int = 64  # demonstrations (of episodes: decisions) per step
     lr: float = 1e-3  # learning rate of these steps
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the learning rate, over these steps
 
 
 @dataclass(frozen=True)
@@ -155,13 +158,12 @@ RIVALS: Mapping[str, str] = {  # two ways to say one thing; 0 = not said
     "train.samples_per_step": "train.prompts_per_step",
 }
 UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or single ones
-    "text": ("train.num_envs", "schedule.stages"),
+    "text": ("train.num_envs", "schedule.stages", "warm_start.demonstrations"),
     "embodied": (
         "rollout",
         "data",
         "reward",
         "sampling",
-        "warm_start",
         "reward_pool",
         "train.max_prompt_tokens",
     ),

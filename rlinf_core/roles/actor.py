@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_core.errors import CheckpointError
+from rlinf_core.roles.demonstrations import Demonstrations
 from rlinf_core.roles.trained import TrainedWorker
 from rlinf_core.types import Experience
 from rlinf_core.worker import on_host, stage
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
     from rlinf_core.api import OptimizerConfig, Want, WeightBucket
     from rlinf_core.roles.estimates import Estimates
     from rlinf_core.roles.report import TrainReport
+    from rlinf_core.roles.setup import Spaces
     from rlinf_core.roles.weights import Receiver
 
 
 class ActorWorker(TrainedWorker):
     """One rank of the trained policy."""
+
+    _demonstrations: Demonstrations | None = None  # while they are imitated
 
     @stage
     def publish(
@@ -63,6 +67,18 @@ class ActorWorker(TrainedWorker):
         """One supervised step a batch."""
         return self.updater.imitate(batches)
 
+    def imitate_recorded(self, first: int, count: int) -> TrainReport:
+        """`count` supervised steps on recorded episodes, numbered on from `first`."""
+        warm = self.config.warm_start
+        if self._demonstrations is None:
+            self._demonstrations = Demonstrations.load(
+                warm.demonstrations, self.updater.model, cast("Spaces", self.spaces), self.config.seed
+            )
+        recorded = self._demonstrations
+        return self.updater.imitate(
+            recorded.batch(step, warm.batch_size) for step in range(first, first + count)
+        )
+
     def estimate(
         self, rows: Sequence[Experience], want: frozenset[Want], *, reference: bool = False
     ) -> Estimates:
@@ -75,6 +91,7 @@ class ActorWorker(TrainedWorker):
 
     def start_rl(self) -> None:
         """Leave supervised training: the run's own optimizer, schedule and reference from here on."""
+        self._demonstrations = None
         if self.algorithm.needs.reference:
             self.trainer.mark_reference()
         self.trainer.reset_optimizer(self.config.optimizer, self.optimizer_steps())

@@ -36,6 +36,7 @@ class TrainedWorker(Worker):
     ) -> None:
         super().__init__(context)
         self.config = config
+        self.spaces = spaces  # of an embodied task
         os.environ.update(context.rendezvous())
         self.algorithm = build_algorithm(config)
         torch.manual_seed(draw_seed(config.seed, context.rank, 0))  # of what a trainer draws, such as dropout

@@ -5,7 +5,7 @@ Axes: B rows, T decision steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -66,7 +66,7 @@ class Updater:
             return algorithm.loss, POLICY | VALUES if self.head else POLICY
         return (algorithm.critic_loss, VALUES) if self.head else None
 
-    def imitate(self, batches: Sequence[Sequence[Experience]]) -> TrainReport:
+    def imitate(self, batches: Iterable[Sequence[Experience]]) -> TrainReport:
         """One supervised step a batch: maximise the log-probability of the rows' decisions."""
         report = TrainReport()
         for rows in batches:

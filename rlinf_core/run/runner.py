@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -229,7 +229,9 @@ class Runner:
 
     def _warm_start(self) -> None:
         warm = self.config.warm_start
-        optimizer = replace(OptimizerConfig(), lr=warm.lr, grad_clip=self.config.optimizer.grad_clip)
+        optimizer = OptimizerConfig(
+            lr=warm.lr, grad_clip=self.config.optimizer.grad_clip, schedule=warm.schedule
+        )
         self.graph.actor.call("reset_optimizer", optimizer, warm.steps).wait()
         for done in range(0, warm.steps, WARM_CHUNK):
             if self._interrupt.requested:

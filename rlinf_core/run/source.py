@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rlinf_core.demos.layout import read_info
 from rlinf_core.errors import CheckpointError
 from rlinf_core.flows.flow import Requests
 from rlinf_core.roles.setup import build_dataset, build_model
@@ -15,7 +17,7 @@ from rlinf_core.types import EpisodeRequest
 
 if TYPE_CHECKING:
     from rlinf_core.config.schema import Component, RunConfig
-    from rlinf_core.types import Experience
+    from rlinf_core.worker.group import GroupCall, WorkerGroup
 
 MOST_STATES = 2**31  # simulators take seeds below it
 
@@ -45,9 +47,9 @@ class Source(ABC):
     def eval(self) -> Iterator[list[Any]]:
         """The same requests at every evaluation."""
 
-    def demonstrations(self, count: int) -> list[Experience]:
-        """Rows to imitate in a warm start."""
-        raise CheckpointError("this task has no demonstrations to start from; set warm_start.steps=0")
+    @abstractmethod
+    def imitate(self, actor: WorkerGroup, first: int, count: int) -> GroupCall:
+        """Let the actor take `count` supervised steps of a warm start, numbered on from `first`."""
 
     def state_dict(self) -> dict[str, Any]:  # Any: JSON values
         """What a resumed run needs."""
@@ -82,9 +84,10 @@ class TextSource(Source):
         """One request a held-out prompt."""
         return requests(self._eval_prompts, 1, 0, self.config.seed, "eval")
 
-    def demonstrations(self, count: int) -> list[Experience]:
+    def imitate(self, actor: WorkerGroup, first: int, count: int) -> GroupCall:
         """The next rows of a walk of their own."""
-        return list(self.warm.demonstrations(count))
+        size = self.config.warm_start.batch_size
+        return actor.call("imitate", [self.warm.demonstrations(size) for _ in range(count)])
 
     def state_dict(self) -> dict[str, Any]:
         """Positions and the dataset's fingerprint."""
@@ -110,6 +113,11 @@ class EpisodeSource(Source):
     """Initial states of a simulator, each asked for `group_size` times. A step's requests follow from
     the run seed and its number alone, so there is no position to remember."""
 
+    def __init__(self, config: RunConfig, group_size: int, most_groups: int = 0) -> None:
+        super().__init__(config, group_size, most_groups)
+        if config.warm_start.steps:
+            read_info(Path(config.warm_start.demonstrations))
+
     def draw(self, step: int, asked: int, count: int) -> Iterator[list[Any]]:
         """Groups of episodes."""
         offsets = range(asked, asked + count)
@@ -118,6 +126,10 @@ class EpisodeSource(Source):
     def eval(self) -> Iterator[list[Any]]:
         """One episode for each of `eval.samples` initial states."""
         return self._requests(range(self.config.eval.samples), 1, 0, "eval")
+
+    def imitate(self, actor: WorkerGroup, first: int, count: int) -> GroupCall:
+        """Decisions of recorded episodes, which every rank reads; a step's follow from its number."""
+        return actor.call("imitate_recorded", first, count)
 
     def _requests(
         self, offsets: range, replicas: int, first_group: int, *purpose: int | str

@@ -116,7 +116,7 @@ def test_a_demonstration_teaches_to_end_where_the_end_pads_too(
     tiny_run: Callable[..., Any], merging_model: Path
 ) -> None:
     run = tiny_run('model.preset=""', f"model.path={merging_model}", "algo=grpo", "optimizer.lr=1e-2")
-    rows = run.source.demonstrations(16)
+    rows = run.source.warm.demonstrations(16)
     assert all(row.response_ids[-1] == EOS and row.mask[-1] for row in rows)
     actor = run.worker("actor")
 

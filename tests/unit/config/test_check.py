@@ -85,7 +85,7 @@ def test_greedy_training_is_refused_and_greedy_validation_is_not(refused, warned
 def test_settings_that_an_embodied_task_does_not_use_are_refused(refused):
     lines = refused(
         "sampling.max_new_tokens=64",
-        "warm_start.steps=3",
+        "reward_pool.workers=3",
         "train.max_prompt_tokens=9",
         data="sort_digits",
         **EMBODIED,
@@ -93,8 +93,24 @@ def test_settings_that_an_embodied_task_does_not_use_are_refused(refused):
     assert lines == [
         "data: an embodied task does not use it; remove it (from --data)",
         "sampling: an embodied task does not use it; remove it (from override)",
-        "warm_start: an embodied task does not use it; remove it (from override)",
+        "reward_pool: an embodied task does not use it; remove it (from override)",
         "train.max_prompt_tokens: an embodied task does not use it; remove it (from override)",
+    ]
+
+
+def test_imitation_needs_episodes_and_a_model_that_labels_them(refused, warned):
+    lines = refused("warm_start.steps=3", **EMBODIED)
+    assert [line.split(":")[0] for line in lines] == ["warm_start.demonstrations", "warm_start.steps"]
+    assert "`rlinf demos record` writes one" in lines[0]
+    assert lines[1] == (
+        "warm_start.steps: model 'mlp' does not learn from demonstrations; set warm_start.steps=0 (from "
+        "override)"
+    )
+    assert warned("warm_start.demonstrations=d", **EMBODIED) == [
+        "warm_start.demonstrations: has no effect while warm_start.steps is 0 (from override)"
+    ]
+    assert refused("warm_start.demonstrations=d") == [
+        "warm_start.demonstrations: a text task does not use it; remove it (from override)"
     ]
 
 

@@ -54,7 +54,7 @@ def test_texts_that_yaml_would_read_otherwise_are_quoted(text):
 
 def test_an_embodied_dump_leaves_out_what_it_does_not_use(run):
     dumped = dump(run(simulator="line", model="mlp"))
-    assert not {"sampling", "data", "reward", "rollout", "warm_start"} & set(dumped)
+    assert not {"sampling", "data", "reward", "rollout"} & set(dumped)
     assert "max_prompt_tokens" not in dumped["train"]
 
 
