@@ -127,7 +127,7 @@ def _turns(prompt: str | Sequence[Message], images: int) -> list[dict[str, Any]]
     turns = [{"role": message["role"], "content": _parts(message["content"], marks)} for message in messages]
     if images and not marks:
         user = next((turn for turn in turns if turn["role"] == "user"), turns[0])
-        user["content"] = [{"type": "image"} for _ in range(images)] + user["content"]
+        user["content"] = [*({"type": "image"} for _ in range(images)), *user["content"]]
     return turns
 
 
