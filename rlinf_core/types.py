@@ -63,6 +63,7 @@ class EpisodeRequest:
     replica: int
     initial_state: int  # the seed that the simulator is reset with
     seed: int  # of the policy's draws
+    film: str = ""  # file name, without suffix, of what is to be seen of it; "" = nothing
 
 
 @dataclass(frozen=True)

@@ -94,11 +94,11 @@ class Simulator(ABC):
         return self.step(self._sent)
 
     def ready(self) -> bool:
-        """Whether `receive`, or a start of episodes, need not wait for others."""
+        """Whether `receive` need not wait for others."""
         return True
 
     def waits_on(self) -> Sequence[int]:
-        """File descriptors that become readable before `ready` does."""
+        """File descriptors of which one becomes readable before `ready` or `absent` says something else."""
         return ()
 
     def absent(self) -> NDArray[np.bool_] | None:
@@ -125,6 +125,10 @@ class Simulator(ABC):
         from rlinf_core.errors import PluginError
 
         raise PluginError(f"simulator {type(self).__name__} does not render")
+
+    def render_some(self, envs: Sequence[int]) -> NDArray[np.uint8]:
+        """`render` of these environments alone, in this order (`[K, H, W, 3]`)."""
+        return self.render()[list(envs)]
 
     def save_state(self) -> bytes:
         """All that later steps depend on (`provides.save_state`). Raises `PluginError`."""

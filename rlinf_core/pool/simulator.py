@@ -135,9 +135,9 @@ class SimulatorPool(Simulator):
         )
 
     def ready(self) -> bool:
-        """Whether no answer is awaited, and not all processes are starting."""
+        """Whether no answer is awaited."""
         self._parts.collect(0.0)
-        return self._parts.all_idle() and any(part.ready for part in self._parts.all)
+        return self._parts.all_idle()
 
     def waits_on(self) -> list[int]:
         """Of all processes."""
@@ -167,6 +167,16 @@ class SimulatorPool(Simulator):
     def render(self) -> NDArray[np.uint8]:
         """Of all environments."""
         return self._parts.gather("render", lambda part: [])
+
+    def render_some(self, envs: Sequence[int]) -> NDArray[np.uint8]:
+        """By the processes of these; black for a process that has died."""
+        found: dict[int, NDArray[np.uint8]] = {}
+        for part in self._parts.all:
+            own = [n for n in envs if part.first <= n < part.last]
+            if own:
+                found |= dict(zip(own, self._parts.pictures(part, own), strict=False))
+        black = np.zeros_like(next(iter(found.values()))) if found else np.zeros((64, 64, 3), dtype=np.uint8)
+        return np.stack([found.get(n, black) for n in envs])
 
     def save_state(self) -> bytes:
         """That of every process, behind a line that says which environments each is of."""
