@@ -7,6 +7,7 @@ from typing import Any
 
 from rlinf_core.api.capabilities import AlgorithmNeeds
 from rlinf_core.config.check_algorithm import algorithm_problems, algorithm_warnings
+from rlinf_core.config.check_env_pool import env_pool_problems, env_pool_warnings
 from rlinf_core.config.check_schedule import came, schedule_problems, schedule_warnings
 from rlinf_core.config.resolve import SpecSource
 from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SECTIONS, RunConfig, task_of, unused_keys
@@ -35,6 +36,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *_sampling(config, specs),
         *_batches(config, needs, ranks or config.ranks),
         *schedule_problems(config, needs, ranks or config.ranks),
+        *env_pool_problems(config, specs, needs),
         *_unused(config),
     ]
     if problems:
@@ -43,6 +45,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *_idle(config),
         *algorithm_warnings(config, needs),
         *schedule_warnings(config, needs),
+        *env_pool_warnings(config, specs),
         *_learning(config, needs),
     ]
 

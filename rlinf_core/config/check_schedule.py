@@ -64,8 +64,11 @@ def schedule_warnings(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]
             key = f"schedule.{name}"
             yield f"{key}: has no effect while {fixed} says where everything runs{came(config, key)}"
     apart = "collocated components take turns on the same devices" if config.mode == "collocated" else ""
-    if config.schedule.stages > 1 and apart:
-        yield f"schedule.stages: has no effect: {apart}{came(config, 'schedule.stages')}"
+    if config.schedule.stages > 1 and apart and not config.env_pool.processes:
+        yield (
+            f"schedule.stages: has no effect: {apart}; with env_pool.processes groups of environments are "
+            f"stepped while the policy computes{came(config, 'schedule.stages')}"
+        )
     waits = "training needs every sample of a step before it begins" if _waits(config, needs) else ""
     if config.schedule.chunk and (apart or waits):
         yield f"schedule.chunk: has no effect: {waits or apart}{came(config, 'schedule.chunk')}"

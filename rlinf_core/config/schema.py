@@ -85,6 +85,16 @@ class RewardPoolConfig:
 
 
 @dataclass(frozen=True)
+class EnvPoolConfig:
+    """Worker processes that step environments."""
+
+    processes: int = 0  # of each environment rank; 0 = none, or one in an environment of its own
+    isolated: Literal["auto", "always", "never"] = "auto"  # in its own environment; auto = if it is there
+    timeout_s: float = 120.0  # that a process may take to answer
+    restarts: int = 50  # of processes that die, hang or raise, on each environment rank
+
+
+@dataclass(frozen=True)
 class ScheduleConfig:
     """Where and how components run, as far as it is chosen from what was measured."""
 
@@ -124,6 +134,7 @@ class RunConfig:
     checkpoint: CheckpointConfig = CheckpointConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     reward_pool: RewardPoolConfig = RewardPoolConfig()
+    env_pool: EnvPoolConfig = EnvPoolConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     origins: Mapping[str, str] = field(default_factory=dict)  # dotted key -> where its value came from
 
@@ -149,6 +160,7 @@ SECTIONS: Mapping[str, type] = {
     "checkpoint": CheckpointConfig,
     "warm_start": WarmStartConfig,
     "reward_pool": RewardPoolConfig,
+    "env_pool": EnvPoolConfig,
     "schedule": ScheduleConfig,
 }
 SCALARS: Sequence[str] = ("seed", "output", "mode", "placement", "plan", "ranks")  # fields of RunConfig
@@ -158,7 +170,7 @@ RIVALS: Mapping[str, str] = {  # two ways to say one thing; 0 = not said
     "train.samples_per_step": "train.prompts_per_step",
 }
 UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or single ones
-    "text": ("train.num_envs", "schedule.stages", "warm_start.demonstrations"),
+    "text": ("train.num_envs", "env_pool", "schedule.stages", "warm_start.demonstrations"),
     "embodied": (
         "rollout",
         "data",

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from rlinf_core.worker import WorkerGroup
 
 
+COUNTS = {  # metric -> field of the ranks' reports
+    "env/restarts": "restarts",
+    "env/lost_episodes": "lost",
+    "env/dropped_episodes": "dropped",
+}
+
+
 class EmbodiedFlow(Flow):
     """Reinforcement learning of a policy in simulators; the simulator gives the reward."""
 
@@ -37,6 +44,7 @@ class EmbodiedFlow(Flow):
         self.sync = WeightSync(learners.actor, rollout)
         self.eval_greedy = eval_greedy
         self.selection = selection
+        self._counts = dict.fromkeys(COUNTS, 0.0)
 
     def step(self, requests: Requests, step: int) -> StepResult:
         """Whole episodes of the current weights, then training on all of them, or on the groups that the
@@ -52,13 +60,14 @@ class EmbodiedFlow(Flow):
             learned = self.learners.learn(episodes.map(keep_in(rows)), step)
             acting.wait()
             rounds = [episodes.result]
+            self._count(episodes.result)
         else:
             rows, rounds = selected.rows, selected.results
             learned = self.learners.learn(Stream.of([selected.kept]), step) | selected.metrics
         rows.sort(key=lambda row: (row.group, row.replica))
         metrics = row_metrics(rows) | _episode_metrics(rows, rounds) | learned
         metrics["time/sync"] = synced - began
-        return StepResult(rows, metrics, warnings(metrics))
+        return StepResult(rows, metrics, warnings(metrics) + self._deaths())
 
     def evaluate(self, requests: Stream) -> list[Experience]:
         """Episodes of the current weights."""
@@ -74,7 +83,21 @@ class EmbodiedFlow(Flow):
         episodes = acting.guard(self.environment.stage("rollout", groups, greedy=greedy))
         rows: list[Experience] = episodes.collect()
         acting.wait()
+        self._count(episodes.result)
         return rows, episodes.result
+
+    def counts(self) -> dict[str, float]:
+        """Processes of environments that were started again, and what became of their episodes."""
+        counts, self._counts = self._counts, dict.fromkeys(COUNTS, 0.0)
+        return counts
+
+    def _count(self, reports: Sequence[EnvironmentReport]) -> None:
+        for name, field in COUNTS.items():
+            self._counts[name] += sum(getattr(report, field) for report in reports)
+
+    def _deaths(self) -> list[str]:
+        died = self._counts["env/restarts"]
+        return [f"{died:.0f} processes of environments died, hung or failed (RUN/logs)"] if died else []
 
 
 def _episode_metrics(
@@ -83,7 +106,8 @@ def _episode_metrics(
     episodes = cast("Sequence[Trajectory]", rows)
     seconds = sum(max(report.seconds for report in reports) for reports in rounds)
     actions = sum(report.actions for reports in rounds for report in reports)
+    played = [episode for episode in episodes if episode.error is None]
     return {
-        "train/success": sum(episode.success for episode in episodes) / max(1, len(episodes)),
+        "train/success": sum(episode.success for episode in played) / max(1, len(played)),
         "util/env_steps_per_s": actions / max(seconds, 1e-9),
     }

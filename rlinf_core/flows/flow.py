@@ -55,6 +55,10 @@ class Flow(ABC):
     def evaluate(self, requests: Stream) -> list[Experience]:
         """Rows of the current policy, scored, without training."""
 
+    def counts(self) -> dict[str, float]:
+        """Of what has happened since this was asked last, in steps and in evaluations; they add up."""
+        return {}
+
 
 def keep_in(rows: list[Experience]) -> Callable[[list[Experience]], list[Experience]]:
     """A function for `Stream.map` that passes chunks on and keeps their rows in a list."""

@@ -15,7 +15,7 @@ from rlinf_core.isolation.environments import install_line
 if TYPE_CHECKING:
     from rlinf_core.plugins.specs import PluginSpec
 
-Isolated = Literal["auto", "yes", "no"]
+Isolated = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Program:
     @classmethod
     def of(cls, spec: PluginSpec, isolated: Isolated = "auto") -> Program:
         """That of the plugin's own environment; with `auto` only if there is one. Raises `PluginError` for
-        `yes` where there is none."""
-        python = None if isolated == "no" else interpreter(spec)
+        `always` where there is none."""
+        python = None if isolated == "never" else interpreter(spec)
         if python is not None:
             return cls(str(python), child_environment(spec))
-        if isolated == "yes":
+        if isolated == "always":
             raise PluginError(
                 f"{spec.kind} plugin {spec.name!r} has no environment of its own here; "
                 + (f"build it by `{install_line(spec)}`" if spec.isolation else "it offers none")

@@ -50,6 +50,19 @@ class Seats:
         self.running_N[n] = True
         self._decisions_N[n] = self._executed_N[n] = 0
 
+    def leave(self, n: int) -> EpisodeRequest:
+        """Environment n has lost its episode, which this request was for."""
+        self.running_N[n] = False
+        return cast("EpisodeRequest", self._requests[n])
+
+    def given_up(self, n: int, version: int) -> Trajectory:
+        """An episode that was lost too often, of which nothing is trained or counted."""
+        row = self._trajectory(n, version, False, None)
+        row.mask = np.zeros_like(row.mask)
+        row.reward, row.finish = None, "abort"
+        row.error = "the process of its simulator died, hung or raised an error, again after a new start"
+        return row
+
     def seeds(self) -> list[int]:
         """Of the next decision in every environment whose episode runs."""
         at = self.running_N

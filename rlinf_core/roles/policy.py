@@ -125,6 +125,8 @@ class PolicyWorker(Receiver):
 class Link(Protocol):
     """How environments reach the policy: at most one open question a group."""
 
+    prompt: bool  # what is asked is answered at once
+
     def ask(self, question: Question) -> None:
         """Hand a question over."""
 
@@ -137,6 +139,8 @@ class Link(Protocol):
 
 class Beside:
     """The policy is in this process."""
+
+    prompt = True
 
     def __init__(self, policy: PolicyWorker) -> None:
         self._policy = policy
@@ -158,6 +162,8 @@ class Beside:
 
 class Apart:
     """The policy's ranks are in other processes. A group always asks the same rank."""
+
+    prompt = False
 
     def __init__(
         self, questions: RemoteChannel[Any], answers: RemoteChannel[Any], ranks: Sequence[int]

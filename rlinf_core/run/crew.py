@@ -12,6 +12,7 @@ from rlinf_core.cluster.devices import free_port, inventory
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.roles.ordering import GroupOrder
 from rlinf_core.roles.setup import algorithm_needs
+from rlinf_core.roles.simulators import groups_beside
 from rlinf_core.run.graph import LEARNERS, make_graph, most_groups
 from rlinf_core.schedule.defaults import streams
 from rlinf_core.worker import WorkerGroup
@@ -127,7 +128,9 @@ class Crew:
             seats["rollout"] = Seat(at["rollout"])
         else:
             cycle = (at["environment"], at["rollout"])
-            groups = plan.stages if at["environment"] != at["rollout"] else 1
+            ranks = len(at["environment"])
+            apart = at["environment"] != at["rollout"]
+            groups = plan.stages if apart else groups_beside(self.config, self._envs_of(ranks))
             seats |= {name: Seat(at[name], cycle, groups) for name in ("environment", "rollout")}
         seats["actor"] = Seat(at["actor"])
         if self.needs.reference:
@@ -142,7 +145,7 @@ class Crew:
         hosts = [self.hosts.devices[i] for i in seat.devices] or [self.hosts.others[name]]
         kwargs: dict[str, Any] = {"config": self.config}
         if name == "environment":
-            kwargs |= {"num_envs": -(-self._num_envs() // len(hosts)), "groups": seat.groups}
+            kwargs |= {"num_envs": self._envs_of(len(hosts)), "groups": seat.groups}
         if name == "actor":
             kwargs |= {"keep_reference": self.needs.reference, "spaces": self._spaces}
         if name == "critic":
@@ -163,9 +166,11 @@ class Crew:
             self._spaces = group.call("spaces").wait()[0]
         return group
 
-    def _num_envs(self) -> int:
+    def _envs_of(self, ranks: int) -> int:
+        """Environments of each of so many ranks."""
         train = self.config.train
-        return train.num_envs or min(MOST_ENVS, train.prompts_per_step * self.needs.group_size)
+        count = train.num_envs or min(MOST_ENVS, train.prompts_per_step * self.needs.group_size)
+        return -(-count // ranks)
 
     def _connect(self, plan: Plan) -> None:
         """Environments and policy act in one process where they share devices; otherwise they talk."""

@@ -49,6 +49,7 @@ class RunSummary:
     first: dict[str, float] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
     exported: Path | None = None
+    counts: dict[str, float] = field(default_factory=dict)  # of what the flow counts
 
 
 class Runner:
@@ -223,7 +224,10 @@ class Runner:
         self._log(metrics)
         self.view.eval(self.step, found, rows)
 
-    def _log(self, metrics: Mapping[str, float]) -> None:
+    def _log(self, metrics: dict[str, float]) -> None:
+        for name, count in self.graph.flow.counts().items():
+            metrics[name] = count
+            self.summary.counts[name] = self.summary.counts.get(name, 0.0) + count
         self._metrics.write({"step": self.step, **metrics})
         self._trackers.log(self.step, metrics)
 

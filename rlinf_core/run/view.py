@@ -113,6 +113,8 @@ class View:
     def end(self, summary: RunSummary) -> None:
         """The run is over."""
         self._progress.stop()
+        if summary.counts.get("env/restarts"):
+            self.console.print(_losses(summary.counts), soft_wrap=True)
         if summary.interrupted:
             self.console.print(
                 f"[bold]interrupted[/] at step {summary.step}; continue with: "
@@ -172,6 +174,16 @@ def _score(metrics: dict[str, float]) -> tuple[str, float] | None:
         if f"eval/{name}" in metrics:
             return name, metrics[f"eval/{name}"]
     return None
+
+
+def _losses(counts: dict[str, float]) -> str:
+    restarts, lost, dropped = (
+        int(counts[f"env/{name}"]) for name in ("restarts", "lost_episodes", "dropped_episodes")
+    )
+    return (
+        f"{restarts} processes of environments died, hung or failed and were started again; of {lost} lost "
+        f"episodes {lost - dropped} were played again and {dropped} given up"
+    )
 
 
 def _short(text: str, limit: int = 160) -> str:

@@ -48,7 +48,7 @@ class Subject:
         """What its processes run. Skips the check where its environment is not installed."""
         if self.isolated and interpreter(self.spec) is None:
             raise CheckSkipped(f"the environment of {self.spec.name} is not installed")
-        return Program.of(self.spec, "yes" if self.isolated else "no")
+        return Program.of(self.spec, "always" if self.isolated else "never")
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """A new instance: the config first, then what this kind's constructor takes."""

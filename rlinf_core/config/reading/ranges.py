@@ -8,6 +8,7 @@ from typing import Any
 from rlinf_core.api.backend import LoRAConfig, OptimizerConfig
 from rlinf_core.config.schema import (
     CheckpointConfig,
+    EnvPoolConfig,
     EvalConfig,
     RewardPoolConfig,
     RunConfig,
@@ -76,6 +77,7 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
         "retries": at_least(0),
         "max_error_rate": SHARE,
     },
+    EnvPoolConfig: {"processes": at_least(0), "timeout_s": POSITIVE, "restarts": at_least(0)},
     ScheduleConfig: {"profile_steps": at_least(1), "stages": at_least(0), "chunk": at_least(0)},
     RunConfig: {"seed": at_least(0), "ranks": at_least(0)},
 }

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ class CounterConfig:
     refuse: str = ""  # the start, with this text
     names: Mapping[str, Any] = field(default_factory=dict)
     nested: Nested = Nested()
+    faulty_seed: int = -1  # the second step of its episode fails
+    fault: str = ""  # die, raise or hang
+    once: str = ""  # not where this file is, and it is written at the fault
 
 
 class Counter(Simulator):
@@ -50,6 +54,7 @@ class Counter(Simulator):
         self.count = np.zeros(num_envs, dtype=np.float32)
         self.age = np.zeros(num_envs, dtype=np.int64)
         self.running = np.zeros(num_envs, dtype=bool)
+        self.seeds = np.full(num_envs, -1)
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         return self.restart(dict(enumerate(seeds)))
@@ -57,6 +62,7 @@ class Counter(Simulator):
     def restart(self, seeds: Mapping[int, int]) -> Observation:
         for n, seed in seeds.items():
             self.count[n], self.age[n], self.running[n] = seed, 0, True
+            self.seeds[n] = seed
         return self.shown()
 
     def step(self, actions: Any) -> Transition:
@@ -66,6 +72,8 @@ class Counter(Simulator):
         for n in np.flatnonzero(self.running):
             for c in range(shape[1]):
                 self.misbehave(float(actions[n, c, 0]))
+                if self.seeds[n] == self.config.faulty_seed and self.age[n] == 1:
+                    self.fail()
                 self.count[n] += actions[n, c, 0]
                 self.age[n] += 1
                 rewards[n, c], executed[n, c] = self.count[n], True
@@ -93,6 +101,13 @@ class Counter(Simulator):
             time.sleep(60)
         if action == 400:
             raise PluginError("counting of 400 is not supported; use 401")
+
+    def fail(self) -> None:
+        if self.config.once:
+            if Path(self.config.once).exists():
+                return
+            Path(self.config.once).touch()
+        self.misbehave({"die": 100.0, "raise": 200.0, "hang": 300.0}.get(self.config.fault, 0.0))
 
     def shown(self) -> Observation:
         state = np.stack([self.count, self.age.astype(np.float32)], axis=1)

@@ -98,6 +98,12 @@ class Line(Simulator):
         )
 
 
+def lines(config: RunConfig, num_envs: int, groups: int, seed: int, lives: Any) -> list[Line]:
+    """As simulators are built for a rank."""
+    rules, size = config.simulator.config, -(-num_envs // groups)  # type: ignore[union-attr]
+    return [Line(rules, size, seed + i) for i in range(groups)]
+
+
 class Push(Model):
     """Moves by its one weight, `chunk` times a decision; log-probabilities count actions, or at the finer
     level two tokens an action. A value is the place it is at."""
@@ -141,7 +147,7 @@ def worker(
 ) -> EnvironmentWorker:
     model = Push(NoConfig())
     model.chunk, model.finer = chunk, finer
-    monkeypatch.setattr(role, "build", lambda component, *args: Line(component.config, *args))
+    monkeypatch.setattr(role, "build_simulators", lines)
     monkeypatch.setattr(policy_role, "build_model", lambda config, spaces: model)
     simulator = Component("simulators", "line", Rules(**rules))
     blank = Component("", "", NoConfig())

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rlinf_core.api.capabilities import LogprobLevel
     from rlinf_core.types import Experience, Sampling, Trajectory
 
+ROWS = 4  # products of matrices of so many rows, or a multiple, give a row the same bits whatever the others
+
 
 class MLPPolicy(Model):
     """Gaussian (state-independent log-std) for continuous actions, categorical for discrete ones."""
@@ -143,10 +145,12 @@ class MLPPolicy(Model):
         seeds: Sequence[int],
         greedy: bool = False,
     ) -> ActionSample:
-        """Actions as drawn, without gradient: a simulator's bounds are not applied here."""
+        """Actions as drawn, without gradient: a simulator's bounds are not applied here. An action does not
+        depend on those beside it, to the last bit."""
         if self._states:
             observations = {**observations, "state": observations["state"].flatten(1)}
-        policy, _ = self._evaluate(module, observations, values=False)
+        outputs, _ = module({name: _whole(rows) for name, rows in observations.items()}, False)
+        policy = self._distribution(module, outputs.float()[: len(seeds)])
         actions = policy.sample(seeds, greedy)
         if isinstance(policy, Categorical):
             logprobs_N = policy.logprobs(actions)
@@ -221,6 +225,12 @@ class MLPPolicy(Model):
             centre=(action.high + action.low) / 2 if bounded else 0.0,
             half_range=(action.high - action.low) / 2 if bounded else 1.0,
         )
+
+
+def _whole(rows: Tensor) -> Tensor:
+    """With copies of the last row, up to a multiple of `ROWS`."""
+    missing = -len(rows) % ROWS
+    return torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])]) if missing else rows
 
 
 def _executed(row: Trajectory) -> Any:  # Any: a numpy array

@@ -118,6 +118,20 @@ def test_a_row_draws_from_its_own_seed_whatever_its_neighbours(action: Space) ->
         assert (other != together).all()
 
 
+@pytest.mark.parametrize(("action", "hidden"), [(Space(shape=(1,)), 64), (BOX, 8), (DISCRETE, 32)])
+def test_an_action_is_the_same_to_the_last_bit_whatever_is_decided_beside_it(
+    action: Space, hidden: int
+) -> None:
+    model = MLPPolicy(MLPPolicyConfig(hidden=(hidden, hidden)))
+    model.bind({"state": Space(shape=(3,))}, action)
+    module = spread(model.module())
+    together = model.act(module, {"state": states(13)}, range(13))
+    for first in range(13):
+        rows = model.act(module, {"state": states(13)[first:]}, range(first, 13))
+        assert torch.equal(rows.actions, together.actions[first:])
+        assert torch.equal(rows.logprobs_N, together.logprobs_N[first:])
+
+
 def test_discrete_actions_are_drawn_with_their_probabilities() -> None:
     model = policy(DISCRETE)
     module = model.module()
