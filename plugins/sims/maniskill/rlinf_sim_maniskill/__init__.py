@@ -1,0 +1,1 @@
+"""ManiSkill tasks as an rlinf simulator."""
