@@ -25,5 +25,8 @@ class Tracker(ABC):
     def log_samples(self, step: int, samples: Sequence[Mapping[str, Any]]) -> None:
         """A few samples as JSON-able records."""
 
+    def log_picture(self, step: int, name: str, file: Path) -> None:
+        """A PNG file, such as the last frame of an episode."""
+
     def finish(self, error: BaseException | None) -> None:
         """Called once at the end; `error` is None for a good end."""

@@ -9,11 +9,12 @@ from rlinf_core.api.capabilities import AlgorithmNeeds
 from rlinf_core.config.check_algorithm import algorithm_problems, algorithm_warnings
 from rlinf_core.config.check_env_pool import env_pool_problems, env_pool_warnings
 from rlinf_core.config.check_schedule import came, schedule_problems, schedule_warnings
+from rlinf_core.config.check_video import video_problems
 from rlinf_core.config.resolve import SpecSource
 from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SECTIONS, RunConfig, task_of, unused_keys
 from rlinf_core.errors import ConfigError
 
-SWITCHES = (("lora", "rank"), ("warm_start", "steps"))  # 0 switches the whole section off
+SWITCHES = (("lora", "rank"), ("warm_start", "steps"), ("video", "every"))  # 0 switches the whole section off
 
 
 def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
@@ -37,6 +38,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *_batches(config, needs, ranks or config.ranks),
         *schedule_problems(config, needs, ranks or config.ranks),
         *env_pool_problems(config, specs, needs),
+        *video_problems(config, specs),
         *_unused(config),
     ]
     if problems:

@@ -95,6 +95,17 @@ class EnvPoolConfig:
 
 
 @dataclass(frozen=True)
+class VideoConfig:
+    """Videos of episodes, under RUN/videos."""
+
+    every: int = 0  # steps: evaluations after multiples of it, and the last one, are filmed; 0 = none
+    episodes: int = 4  # that are filmed each time: the first ones
+    fps: int = 20  # actions shown a second
+    overlay: bool = True  # write reward, value, outcome and instruction below the pictures
+    train: bool = False  # film the training of these steps too
+
+
+@dataclass(frozen=True)
 class ScheduleConfig:
     """Where and how components run, as far as it is chosen from what was measured."""
 
@@ -135,6 +146,7 @@ class RunConfig:
     warm_start: WarmStartConfig = WarmStartConfig()
     reward_pool: RewardPoolConfig = RewardPoolConfig()
     env_pool: EnvPoolConfig = EnvPoolConfig()
+    video: VideoConfig = VideoConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     origins: Mapping[str, str] = field(default_factory=dict)  # dotted key -> where its value came from
 
@@ -161,6 +173,7 @@ SECTIONS: Mapping[str, type] = {
     "warm_start": WarmStartConfig,
     "reward_pool": RewardPoolConfig,
     "env_pool": EnvPoolConfig,
+    "video": VideoConfig,
     "schedule": ScheduleConfig,
 }
 SCALARS: Sequence[str] = ("seed", "output", "mode", "placement", "plan", "ranks")  # fields of RunConfig
@@ -170,7 +183,7 @@ RIVALS: Mapping[str, str] = {  # two ways to say one thing; 0 = not said
     "train.samples_per_step": "train.prompts_per_step",
 }
 UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or single ones
-    "text": ("train.num_envs", "env_pool", "schedule.stages", "warm_start.demonstrations"),
+    "text": ("train.num_envs", "env_pool", "video", "schedule.stages", "warm_start.demonstrations"),
     "embodied": (
         "rollout",
         "data",

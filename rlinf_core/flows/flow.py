@@ -43,6 +43,15 @@ class Requests:
         asked, self._asked = self._asked, self._asked + count
         return Stream.of(self._draw(asked, count))
 
+    def with_first(self, change: Callable[[Iterable[list[Any]]], Iterable[list[Any]]]) -> Requests:
+        """The same, with a change of the first groups."""
+
+        def draw(asked: int, count: int) -> Iterable[list[Any]]:
+            drawn = self._draw(asked, count)
+            return drawn if asked else change(drawn)
+
+        return Requests(draw, self._groups)
+
 
 class Flow(ABC):
     """A training flow over worker groups."""

@@ -59,6 +59,10 @@ class TrackerSet:
         """Some rows of a step, as records."""
         self._each(lambda tracker: tracker.log_samples(step, samples))
 
+    def log_picture(self, step: int, name: str, file: Path) -> None:
+        """A PNG file."""
+        self._each(lambda tracker: tracker.log_picture(step, name, file))
+
     def finish(self, error: BaseException | None) -> None:
         """At the end."""
         self._each(lambda tracker: tracker.finish(error))

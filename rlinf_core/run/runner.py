@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,16 @@ from rlinf_core.run.planning import Planning, prepare, resumed
 from rlinf_core.run.steering import Steering
 from rlinf_core.run.step_times import step_times
 from rlinf_core.run.trace import Trace
+from rlinf_core.run.videos import Kind, Videos
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from rlinf_core.api.spans import HostSpan
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.run.view import View
+    from rlinf_core.types import Experience, Trajectory
 
 SAMPLES_LOGGED = 8  # rows of each step that go to samples.jsonl
 WARM_CHUNK = 25  # supervised steps a call
@@ -129,6 +135,7 @@ class Runner:
         resumed = None if not self.resume else (checkpoint.step if checkpoint else -1)
         self._metrics = JsonLines(self.output / "metrics.jsonl", resumed)
         self._trace = Trace(self.output / "trace.json", max(0, resumed or 0))
+        self._videos = Videos(self.config, self._value if self.graph.crew.needs.critic != "none" else None)
         self._samples = JsonLines(self.output / "samples.jsonl", resumed)
         trackers = {component.name: build(component) for component in self.config.trackers}
         self._trackers = TrackerSet(trackers, self.view.warn)
@@ -170,7 +177,8 @@ class Runner:
     def _one_step(self) -> None:
         self._trace.write(self.step, self.graph.engine.drain_spans())  # of what came before
         began = time.monotonic()
-        result = self.graph.flow.step(self.source.train(self.step), self.step)
+        requests = self.source.train(self.step).with_first(partial(self._videos.training, self.step + 1))
+        result = self.graph.flow.step(requests, self.step)
         ended = time.monotonic()
         spans = self.graph.engine.drain_spans()
         self.step += 1
@@ -193,6 +201,7 @@ class Runner:
         every = self.config.checkpoint.every
         if every and self.step % every == 0 and not self._interrupt.requested:
             self._save()
+        self._film("train", result.rows)
         self._steer(result, (began, ended), spans)
 
     def _steer(self, result: StepResult, window: tuple[float, float], spans: list[HostSpan]) -> None:
@@ -215,7 +224,7 @@ class Runner:
         self.view.phase("evaluating")
         began = time.perf_counter()
         with self._trace.span("evaluate"):
-            rows = self.graph.flow.evaluate(Stream.of(self.source.eval()))
+            rows = self.graph.flow.evaluate(Stream.of(self._videos.evaluation(self.step, self.source.eval())))
         found = eval_metrics(rows, self._primary)
         metrics.update(found)
         metrics["time/eval"] = time.perf_counter() - began
@@ -223,6 +232,12 @@ class Runner:
         self.summary.last = found
         self._log(metrics)
         self.view.eval(self.step, found, rows)
+        self._film("eval", rows)
+
+    def _film(self, kind: Kind, rows: Sequence[Experience]) -> None:
+        with self._trace.span("videos"):
+            for video in self._videos.write(self.step, kind, rows):
+                self._trackers.log_picture(self.step, f"videos/{video.name}", video.still)
 
     def _log(self, metrics: dict[str, float]) -> None:
         for name, count in self.graph.flow.counts().items():
@@ -241,11 +256,19 @@ class Runner:
             if self._interrupt.requested:
                 return
             count = min(WARM_CHUNK, warm.steps - done)
-            batches = [self.source.demonstrations(warm.batch_size) for _ in range(count)]
-            reports = self.graph.actor.call("imitate", batches).wait()
+            reports = self.source.imitate(self.graph.actor, done, count).wait()
             self.view.warm_start(done + count, warm.steps, merge_reports(reports))
         self.graph.actor.call("start_rl").wait()
         self._warm_done = True
+
+    def _value(self, row: Trajectory) -> NDArray[np.float32]:
+        """What the critic says of each position of an episode."""
+        groups = self.graph.crew.groups
+        judge = groups.get("critic", groups["actor"])
+        values_T: NDArray[np.float32] = (
+            judge.call("estimate", [row], frozenset({"values"})).wait()[0].values_BT[0].numpy()
+        )
+        return values_T
 
     def _save(self) -> None:
         def write(folder: Path) -> dict[str, Any]:

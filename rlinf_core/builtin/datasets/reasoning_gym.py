@@ -8,9 +8,9 @@ from typing import Any
 
 from rlinf_core.api.dataset import Dataset, Split
 from rlinf_core.builtin.datasets.config import ReasoningGymConfig
-from rlinf_core.optional import require
 from rlinf_core.builtin.datasets.rows import digest
 from rlinf_core.errors import DataError, suggest
+from rlinf_core.optional import require
 from rlinf_core.types import Row
 
 OTHERS = 32

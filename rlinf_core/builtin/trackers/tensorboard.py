@@ -46,6 +46,15 @@ class TensorBoard(Tracker):
         for number, sample in enumerate(samples):
             self._add_text(f"samples/{number}", step, "```json\n" + json.dumps(sample, indent=2) + "\n```")
 
+    def log_picture(self, step: int, name: str, file: Path) -> None:
+        content = file.read_bytes()
+        width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))  # of the PNG header
+        picture = self._summary.Summary.Image(
+            width=width, height=height, colorspace=3, encoded_image_string=content
+        )
+        value = self._summary.Summary.Value(tag=name, image=picture)
+        self._add(step=step, summary=self._summary.Summary(value=[value]))
+
     def finish(self, error: BaseException | None) -> None:
         self._writer.close()
 

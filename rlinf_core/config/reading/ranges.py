@@ -14,6 +14,7 @@ from rlinf_core.config.schema import (
     RunConfig,
     ScheduleConfig,
     TrainConfig,
+    VideoConfig,
     WarmStartConfig,
 )
 from rlinf_core.errors import ConfigError
@@ -78,6 +79,7 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
         "max_error_rate": SHARE,
     },
     EnvPoolConfig: {"processes": at_least(0), "timeout_s": POSITIVE, "restarts": at_least(0)},
+    VideoConfig: {"every": at_least(0), "episodes": at_least(1), "fps": at_least(1)},
     ScheduleConfig: {"profile_steps": at_least(1), "stages": at_least(0), "chunk": at_least(0)},
     RunConfig: {"seed": at_least(0), "ranks": at_least(0)},
 }

@@ -20,7 +20,8 @@ class GymnasiumConfig:
     success_return: float | None = None  # episodes that end with this return or more have succeeded
     state: bool = True  # show the environment's own observation
     images: bool = False  # show a picture, `images/main`
-    image_size: int = 64  # height and width of pictures
+    image_size: int = 64  # height and width of pictures that are shown to the policy
+    render_size: int = 256  # height and width of pictures for people, such as in videos
     shadows: bool = False  # with shadows, reflections and smooth edges; many times slower without a GPU
 
     def __post_init__(self) -> None:
@@ -37,10 +38,10 @@ class GymnasiumConfig:
             raise ConfigError(
                 "simulator.state (gymnasium): false without images: the policy would see nothing"
             )
-        if not 8 <= self.image_size <= 1024:
-            raise ConfigError(
-                f"simulator.image_size (gymnasium): {self.image_size}: must lie between 8 and 1024"
-            )
+        for name in ("image_size", "render_size"):
+            size = getattr(self, name)
+            if not 8 <= size <= 1024:
+                raise ConfigError(f"simulator.{name} (gymnasium): {size}: must lie between 8 and 1024")
         for name in ("render_mode", "max_episode_steps", "width", "height"):
             if name in self.kwargs:
                 raise ConfigError(

@@ -55,7 +55,7 @@ class GymnasiumSimulator(Simulator):
             pixels = (config.image_size, config.image_size, 3)
             self.observation_space[f"images/{CAMERA}"] = Space(shape=pixels, low=0.0, high=255.0)
             self._frames_NHW3 = np.zeros((num_envs, *pixels), dtype=np.uint8)
-        self._pictures = Pictures(self._envs, config.image_size, config.shadows)
+        self._pictures = Pictures(self._envs, config.shadows)
         self._state_NS = np.zeros((num_envs, size), dtype=np.float32)
         self._zeros_S = np.zeros(size, dtype=np.float32)  # times what is not finite is not a number
         self._return_N = np.zeros(num_envs)  # of the episodes that run
@@ -100,10 +100,14 @@ class GymnasiumSimulator(Simulator):
         return registered()
 
     def render(self) -> NDArray[np.uint8]:
-        """`[N, H, W, 3]` of the configured size."""
+        """`[N, H, W, 3]` of `render_size`."""
+        return self.render_some(range(self.num_envs))
+
+    def render_some(self, envs: Sequence[int]) -> NDArray[np.uint8]:
+        """As `render`."""
         if self._envs[0].render_mode is None:
             raise PluginError(f"simulator gymnasium: {self.config.id} does not render pictures")
-        return np.stack([self._pictures.draw(n) for n in range(self.num_envs)])
+        return np.stack([self._pictures.draw(n, self.config.render_size) for n in envs])
 
     def save_state(self) -> bytes:
         """Physics, counters, random generators, and what was shown: drawing again may move the physics."""
@@ -130,11 +134,11 @@ class GymnasiumSimulator(Simulator):
         return self._shown
 
     def offload(self) -> None:
-        """Free the graphics context; the next picture makes another."""
+        """Free the graphics contexts; the next picture makes another."""
         self._pictures.close()
 
     def close(self) -> None:
-        """Free the graphics context and the environments."""
+        """Free the graphics contexts and the environments."""
         self._pictures.close()
         for env in self._envs:
             env.close()
@@ -187,7 +191,7 @@ class GymnasiumSimulator(Simulator):
         images = {}
         if self.config.images:
             for n in changed:
-                self._frames_NHW3[n] = self._pictures.draw(n)
+                self._frames_NHW3[n] = self._pictures.draw(n, self.config.image_size)
             images[CAMERA] = self._frames_NHW3.copy()
         self._shown = Observation(self._shown_states(), images)
         return self._shown

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes.util
-import glob
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from rlinf_sim_gymnasium import rendering
 from rlinf_sim_gymnasium.config import GymnasiumConfig
+from rlinf_sim_gymnasium.rendering import shrink
 from rlinf_sim_gymnasium.simulator import GymnasiumSimulator
 
 from rlinf_core.errors import ConfigError
+from rlinf_core.media import offscreen
+from rlinf_core.media.offscreen import Camera
 from rlinf_core.testing import parametrize_with_checks
 
 
@@ -22,13 +22,16 @@ from rlinf_core.testing import parametrize_with_checks
 def drawing() -> None:
     """Something to draw with."""
     try:
-        rendering.Camera(gymnasium.make("Reacher-v5").unwrapped.model, 64, False, {"fixedcamid": -1}).close()
+        model = gymnasium.make("Reacher-v5").unwrapped.model
+        Camera(model, 64, {}, shadows=False, simulator="gymnasium").close()
     except ConfigError as err:
         pytest.skip(str(err))
 
 
 def simulator(name: str = "Reacher-v5", num_envs: int = 2, **options: Any) -> GymnasiumSimulator:
-    return GymnasiumSimulator(GymnasiumConfig(name, images=True, **options), num_envs, 0)
+    return GymnasiumSimulator(
+        GymnasiumConfig(name, images=True, **{"render_size": 64, **options}), num_envs, 0
+    )
 
 
 @parametrize_with_checks("simulators", "gymnasium", {"images": True, "image_size": 32})
@@ -69,47 +72,31 @@ def test_without_its_state_an_environment_shows_pictures_only_and_resets_them(dr
     assert not np.array_equal(outcome.final_observation.images["main"], outcome.observation.images["main"])
 
 
-@pytest.mark.parametrize(
-    ("asked", "gpu", "installed", "chosen"),
-    [
-        ("", False, {"EGL", "OSMesa"}, "osmesa"),
-        ("", True, {"EGL", "OSMesa"}, "egl"),
-        ("", False, {"EGL"}, "egl"),
-        ("EGL", False, {"EGL", "OSMesa"}, "egl"),
-    ],
-)
-def test_software_draws_where_there_is_no_display_gpu(
-    monkeypatch: pytest.MonkeyPatch, asked: str, gpu: bool, installed: set[str], chosen: str
-) -> None:
-    monkeypatch.setenv("MUJOCO_GL", asked)
-    monkeypatch.setattr(glob, "glob", lambda pattern: ["card"] if gpu else [])
-    monkeypatch.setattr(ctypes.util, "find_library", lambda name: name if name in installed else None)
-    assert rendering.graphics() == chosen
-
-
-def test_a_machine_that_cannot_draw_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
-    with pytest.raises(ConfigError, match=r"simulator.images \(gymnasium\).*apt-get install libosmesa6"):
-        rendering.graphics()
-    monkeypatch.setenv("MUJOCO_GL", "glfw")
-    with pytest.raises(ConfigError, match="MUJOCO_GL=glfw: the simulator gymnasium draws with egl or osmesa"):
-        rendering.graphics()
-
-
 def test_drawing_on_the_cpu_is_told_once(
     drawing: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(rendering, "_has_gpu", lambda: False)
-    rendering._tell_once.cache_clear()
+    monkeypatch.setattr(offscreen, "has_gpu", lambda: False)
+    offscreen._tell_once.cache_clear()
     for _ in range(2):
         reacher = simulator()
         reacher.reset([1, 2])
         reacher.close()
-    assert caplog.text.count(f"pictures are drawn on the CPU with {rendering.graphics()}") == 1
+    assert caplog.text.count(f"pictures are drawn on the CPU with {offscreen.graphics('gymnasium')}") == 1
+
+
+def test_people_see_larger_pictures_of_those_they_ask_for(drawing: None) -> None:
+    reacher = simulator(num_envs=3, render_size=128)
+    shown = reacher.reset([3, 4, 5]).images["main"]
+    some = reacher.render_some([2, 0])
+    assert some.shape == (2, 128, 128, 3)
+    for picture, n in zip(some, (2, 0), strict=True):
+        halved = shrink(picture, 64).astype(int)
+        assert np.abs(halved - shown[n]).mean() < 3, "the same view"
+    np.testing.assert_array_equal(reacher.render()[[2, 0]], some)
+    np.testing.assert_array_equal(reacher.render_some([1])[0], reacher.render()[1])
 
 
 def test_a_larger_frame_is_averaged_and_a_smaller_one_repeated() -> None:
     frame = np.repeat(np.array([[0, 2, 10], [4, 6, 20], [7, 7, 7], [7, 7, 9]])[..., None], 3, axis=2)
-    assert rendering.shrink(frame, 2)[..., 0].tolist() == [[2, 10], [7, 8]]  # halves go up
-    assert rendering.shrink(frame[:2, :2], 4)[..., 1].tolist() == [[0, 0, 2, 2]] * 2 + [[4, 4, 6, 6]] * 2
+    assert shrink(frame, 2)[..., 0].tolist() == [[2, 10], [7, 8]]  # halves go up
+    assert shrink(frame[:2, :2], 4)[..., 1].tolist() == [[0, 0, 2, 2]] * 2 + [[4, 4, 6, 6]] * 2

@@ -1,0 +1,141 @@
+"""MuJoCo scenes drawn without a window: by a display GPU through EGL, else by OSMesa on the CPU.
+
+Simulators in environments of their own use it too: beside numpy and MuJoCo it imports nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import functools
+import glob
+import importlib
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlinf_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Picture = NDArray[np.uint8]  # [H, W, 3]
+
+_log = logging.getLogger(__name__)
+_LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}
+_PACKAGES = "with Debian or Ubuntu: apt-get install libosmesa6, or libegl1 libgl1-mesa-dri"
+_MOST_GEOMS = 2000
+
+
+class Camera:
+    """A graphics context of its own, made current before each picture and before it is freed: freeing it
+    while another one is current would take that one's textures away.
+
+    `view` are fields of MuJoCo's camera: `fixedcamid` (-1 = free), and where a free one looks; what is not
+    said follows from the initial scene. Raises `ConfigError`, naming the simulator, where nothing can draw.
+    """
+
+    def __init__(
+        self, model: Any, size: int, view: Mapping[str, Any], *, shadows: bool, simulator: str
+    ) -> None:
+        import mujoco
+
+        self._mujoco = mujoco
+        self._shadows = shadows
+        if not shadows:  # software drawing spends most of its time on these; read when the context is made
+            model.vis.quality.shadowsize = 0
+            model.vis.quality.offsamples = 0
+        model.vis.global_.offwidth = max(model.vis.global_.offwidth, size)
+        model.vis.global_.offheight = max(model.vis.global_.offheight, size)
+        self._window = _context(size, simulator)
+        self._window.make_current()
+        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        self._scene = mujoco.MjvScene(model, _MOST_GEOMS)
+        self._options, self._force = mujoco.MjvOption(), mujoco.MjvPerturb()
+        self._area = mujoco.MjrRect(0, 0, size, size)
+        self._pixels = np.zeros((size, size, 3), dtype=np.uint8)
+        self._eye = self._placed(model, view)
+
+    def frame(self, model: Any, data: Any) -> Picture:  # Any: MuJoCo's
+        """The scene of `data`, upright."""
+        mujoco = self._mujoco
+        self._window.make_current()
+        everything = mujoco.mjtCatBit.mjCAT_ALL
+        mujoco.mjv_updateScene(model, data, self._options, self._force, self._eye, everything, self._scene)
+        for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+            self._scene.flags[flag] = self._shadows
+        mujoco.mjr_render(self._area, self._scene, self._context)
+        mujoco.mjr_readPixels(self._pixels, None, self._area, self._context)
+        return self._pixels[::-1].copy()
+
+    def close(self) -> None:
+        """Free everything."""
+        self._window.make_current()
+        self._context.free()
+        self._window.free()
+
+    def _placed(self, model: Any, view: Mapping[str, Any]) -> Any:
+        mujoco = self._mujoco
+        data, eye = mujoco.MjData(model), mujoco.MjvCamera()
+        mujoco.mj_forward(model, data)
+        fixed = view.get("fixedcamid", -1) >= 0
+        eye.type = mujoco.mjtCamera.mjCAMERA_FIXED if fixed else mujoco.mjtCamera.mjCAMERA_FREE
+        eye.lookat[:] = np.median(data.geom_xpos, axis=0)
+        eye.distance = model.stat.extent
+        for name, value in view.items():
+            if isinstance(value, np.ndarray):
+                getattr(eye, name)[:] = value
+            else:
+                setattr(eye, name, value)
+        return eye
+
+
+def graphics(simulator: str) -> str:
+    """`egl` or `osmesa`: as `MUJOCO_GL` says, else EGL on a display GPU and OSMesa without.
+
+    Raises `ConfigError` where neither is installed.
+    """
+    asked = os.environ.get("MUJOCO_GL", "").lower()
+    if asked:
+        if asked not in _LIBRARIES:
+            raise ConfigError(f"MUJOCO_GL={asked}: the simulator {simulator} draws with egl or osmesa")
+        return asked
+    order = ("egl", "osmesa") if has_gpu() else ("osmesa", "egl")
+    for name in order:
+        if ctypes.util.find_library(_LIBRARIES[name]):
+            return name
+    raise ConfigError(
+        f"simulator.images ({simulator}): no OpenGL library to draw with was found (tried EGL and OSMesa); "
+        f"{_PACKAGES}"
+    )
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU that draws."""
+    return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/dri/renderD*"))
+
+
+def _context(size: int, simulator: str) -> Any:  # Any: a context of MuJoCo's untyped modules
+    name = graphics(simulator)
+    try:
+        context = importlib.import_module(f"mujoco.{name}").GLContext(size, size)
+    except (ImportError, OSError, RuntimeError, AttributeError) as err:
+        raise ConfigError(
+            f"simulator.images ({simulator}): cannot draw with {name}: {err}; {_PACKAGES}, or choose with "
+            "MUJOCO_GL"
+        ) from err
+    if not has_gpu():
+        _tell_once(name, simulator)
+    return context
+
+
+@functools.cache
+def _tell_once(name: str, simulator: str) -> None:
+    _log.warning(
+        "simulator %s: no display GPU; pictures are drawn on the CPU with %s (MUJOCO_GL chooses)",
+        simulator,
+        name,
+    )
