@@ -1,0 +1,1 @@
+"""LIBERO's suites of household tasks as an rlinf simulator."""
