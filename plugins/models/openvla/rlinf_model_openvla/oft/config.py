@@ -25,7 +25,7 @@ class TinySizes:
     heads: int = 4
     mlp_width: int = 128  # hidden units of its blocks
     bins: int = 32  # of a dimension of an action, each a token
-    initializer_range: float = 0.05  # standard deviation of the language model's first weights
+    initializer_range: float = 0.2  # standard deviation of the language model's first weights
     state_bound: float = 1.0  # states are cut to -bound..bound, which the model is shown as -1..1
 
     def __post_init__(self) -> None:
