@@ -49,7 +49,7 @@ class Camera:
             model.vis.quality.offsamples = 0
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, size)
         model.vis.global_.offheight = max(model.vis.global_.offheight, size)
-        self._window = _context(size, simulator)
+        self._window = window(size, simulator)
         self._window.make_current()
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
@@ -59,9 +59,11 @@ class Camera:
         self._pixels = np.zeros((size, size, 3), dtype=np.uint8)
         self._eye = self._placed(model, view)
 
-    def frame(self, model: Any, data: Any) -> Picture:  # Any: MuJoCo's
-        """The scene of `data`, upright."""
+    def frame(self, model: Any, data: Any, fixed: int | None = None) -> Picture:  # Any: MuJoCo's
+        """The scene of `data`, upright; by the model's camera of this number, if one is given."""
         mujoco = self._mujoco
+        if fixed is not None:
+            self._eye.type, self._eye.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, fixed
         self._window.make_current()
         everything = mujoco.mjtCatBit.mjCAT_ALL
         mujoco.mjv_updateScene(model, data, self._options, self._force, self._eye, everything, self._scene)
@@ -93,10 +95,11 @@ class Camera:
         return eye
 
 
-def graphics(simulator: str) -> str:
+def graphics(simulator: str, setting: str = "images") -> str:
     """`egl` or `osmesa`: as `MUJOCO_GL` says, else EGL on a display GPU and OSMesa without.
 
-    Raises `ConfigError` where neither is installed.
+    Raises `ConfigError`, naming the setting of the simulator that asks for pictures, where neither is
+    installed.
     """
     asked = os.environ.get("MUJOCO_GL", "").lower()
     if asked:
@@ -108,8 +111,8 @@ def graphics(simulator: str) -> str:
         if ctypes.util.find_library(_LIBRARIES[name]):
             return name
     raise ConfigError(
-        f"simulator.images ({simulator}): no OpenGL library to draw with was found (tried EGL and OSMesa); "
-        f"{_PACKAGES}"
+        f"simulator.{setting} ({simulator}): no OpenGL library to draw with was found (tried EGL and "
+        f"OSMesa); {_PACKAGES}"
     )
 
 
@@ -118,13 +121,14 @@ def has_gpu() -> bool:
     return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/dri/renderD*"))
 
 
-def _context(size: int, simulator: str) -> Any:  # Any: a context of MuJoCo's untyped modules
-    name = graphics(simulator)
+def window(size: int, simulator: str, setting: str = "images") -> Any:
+    """A context to draw in, of MuJoCo's untyped modules. Raises `ConfigError` as `graphics`."""
+    name = graphics(simulator, setting)
     try:
         context = importlib.import_module(f"mujoco.{name}").GLContext(size, size)
     except (ImportError, OSError, RuntimeError, AttributeError) as err:
         raise ConfigError(
-            f"simulator.images ({simulator}): cannot draw with {name}: {err}; {_PACKAGES}, or choose with "
+            f"simulator.{setting} ({simulator}): cannot draw with {name}: {err}; {_PACKAGES}, or choose with "
             "MUJOCO_GL"
         ) from err
     if not has_gpu():

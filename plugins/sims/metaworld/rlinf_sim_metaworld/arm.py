@@ -34,6 +34,16 @@ class Arm:
         self._tables = _tables(self._env.model)
         self._hand: NDArray[np.float64] | None = None  # the physics one step before the hand has arrived
 
+    @property
+    def model(self) -> Any:  # Any: MuJoCo's, which is untyped
+        """What there is."""
+        return self._env.model
+
+    @property
+    def data(self) -> Any:  # Any: as above
+        """How it is now."""
+        return self._env.data
+
     def reset(self, seed: int) -> NDArray[np.float64]:
         """The observation that the episode of this seed starts with."""
         env = self._env

@@ -16,7 +16,7 @@ def rlinf_register_simulators() -> list[SimulatorSpec]:
             summary="Fifty manipulation tasks of Meta-World with one arm, such as reach-v3",
             config=MetaWorldConfig,
             target="rlinf_sim_metaworld.simulator:MetaWorldSimulator",
-            provides=SimulatorCapabilities(save_state=True, expert=True),
+            provides=SimulatorCapabilities(save_state=True, render=True, offload=True, expert=True),
             example={"task": "push-v3"},
         )
     ]

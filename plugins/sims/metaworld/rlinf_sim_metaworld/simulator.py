@@ -16,6 +16,7 @@ from rlinf_core.api import Observation, Simulator, Space, Transition
 from rlinf_core.errors import PluginError
 from rlinf_sim_metaworld.config import MetaWorldConfig
 from rlinf_sim_metaworld.experts import expert_action
+from rlinf_sim_metaworld.pictures import Pictures
 from rlinf_sim_metaworld.tasks import chosen, names
 
 if TYPE_CHECKING:
@@ -38,7 +39,15 @@ class MetaWorldSimulator(Simulator):
         self.max_episode_steps = config.max_episode_steps
         self.action_space = Space(shape=(4,), low=-1.0, high=1.0)
         size = OBSERVED + (len(self._tasks) if config.task_id else 0)
-        self.observation_space = {"state": Space(shape=(size,), low=-np.inf, high=np.inf)}
+        self.observation_space = {}
+        if config.state:
+            self.observation_space["state"] = Space(shape=(size,), low=-np.inf, high=np.inf)
+        pixels = (config.image_size, config.image_size, 3)
+        self._frames: dict[str, NDArray[np.uint8]] = {}  # camera -> [N, H, W, 3]
+        for camera in config.cameras if config.images else ():
+            self.observation_space[f"images/{camera}"] = Space(shape=pixels, low=0.0, high=255.0)
+            self._frames[camera] = np.zeros((num_envs, *pixels), dtype=np.uint8)
+        self._pictures = Pictures(config.shadows)
         self._arms: list[Arm | None] = [None] * num_envs
         self._idle: dict[str, list[Arm]] = {task: [] for task in self._tasks}
         self._seeds: list[int] = [0] * num_envs  # of the running episodes
@@ -54,7 +63,7 @@ class MetaWorldSimulator(Simulator):
         """As `reset`, of some."""
         for n, seed in seeds.items():
             self._start(n, int(seed))
-        return self._observation()
+        return self._observation([*seeds])
 
     def step(self, actions: NDArray[Any]) -> Transition:
         """Every arm executes its chunk up to the end of its episode, then starts again or rests."""
@@ -67,8 +76,9 @@ class MetaWorldSimulator(Simulator):
             executed_NC=np.zeros(shape, dtype=bool),
             success_N=np.zeros(shape[0], dtype=bool),
         )
-        ended = [n for n in np.flatnonzero(self._running_N).tolist() if self._act(n, actions[n], outcome)]
-        outcome.observation = self._observation()
+        acting = np.flatnonzero(self._running_N).tolist()
+        ended = [n for n in acting if self._act(n, actions[n], outcome)]
+        outcome.observation = self._observation(acting)
         if ended:
             outcome.final_observation = outcome.observation
             self._renew(ended, outcome)
@@ -88,29 +98,46 @@ class MetaWorldSimulator(Simulator):
                 actions_NA[n, :3] *= speed
         return actions_NA
 
+    def render(self) -> NDArray[np.uint8]:
+        """`[N, H, W, 3]` of `render_size`, by the first camera."""
+        return self.render_some(range(self.num_envs))
+
+    def render_some(self, envs: Sequence[int]) -> NDArray[np.uint8]:
+        """As `render`; black before the first episode."""
+        size = self.config.render_size
+        return np.stack([self._draw(n, self.config.cameras[0], size) for n in envs])
+
+    def offload(self) -> None:
+        """Free the graphics contexts; the next picture makes another."""
+        self._pictures.close()
+
     def save_state(self) -> bytes:
-        """Physics, and what Meta-World keeps beside it."""
+        """Physics, what Meta-World keeps beside it, and what was shown."""
         arms = [None if arm is None else (arm.task, arm.remember()) for arm in self._arms]
-        own = (self._seeds, self._steps_N, self._running_N, self._state_NS)
+        own = (self._seeds, self._steps_N, self._running_N, self._state_NS, self._frames)
         return zlib.compress(pickle.dumps((self.config.task, arms, own)), level=1)
 
     def load_state(self, state: bytes) -> Observation:
         """Only bytes of `save_state` that you trust: they are unpickled."""
-        task, arms, (seeds, steps_N, running_N, state_NS) = pickle.loads(zlib.decompress(state))
-        if (task, state_NS.shape) != (self.config.task, self._state_NS.shape):
+        task, arms, (seeds, steps_N, running_N, state_NS, frames) = pickle.loads(zlib.decompress(state))
+        shapes = {camera: shown.shape for camera, shown in self._frames.items()}
+        saved_shapes = {camera: shown.shape for camera, shown in frames.items()}
+        if (task, state_NS.shape, saved_shapes) != (self.config.task, self._state_NS.shape, shapes):
             raise PluginError(
                 f"simulator metaworld: a state of {len(arms)} x {task} does not fit {self.num_envs} x "
-                f"{self.config.task}, or shows other numbers"
+                f"{self.config.task}, or shows other things"
             )
         for n, saved in enumerate(arms):
             if saved is not None:
                 self._seat(n, saved[0]).restore(saved[1])
         self._seeds = list(seeds)
         self._steps_N[:], self._running_N[:], self._state_NS[...] = steps_N, running_N, state_NS
-        return self._observation()
+        self._frames = frames
+        return self._observation([])
 
     def close(self) -> None:
-        """Free all arms."""
+        """Free all arms and graphics contexts."""
+        self._pictures.close()
         seated = [arm for arm in self._arms if arm is not None]
         for arm in [*seated, *(arm for waiting in self._idle.values() for arm in waiting)]:
             arm.close()
@@ -163,7 +190,24 @@ class MetaWorldSimulator(Simulator):
             return
         for n in ended:
             self._start(n, int(np.random.default_rng(self._seeds[n]).integers(1 << 62)))
-        outcome.observation = self._observation()
+        outcome.observation = self._observation(ended)
 
-    def _observation(self) -> Observation:
-        return Observation(state=self._state_NS.copy())
+    def _observation(self, changed: Sequence[int]) -> Observation:
+        """What all show; pictures of those that have changed are drawn."""
+        config = self.config
+        for camera, shown in self._frames.items():
+            for n in changed:
+                shown[n] = self._draw(n, camera, config.image_size)
+        return Observation(
+            self._state_NS.copy() if config.state else None,
+            {camera: shown.copy() for camera, shown in self._frames.items()},
+            [self._told(seed) for seed in self._seeds] if config.instruction else None,
+        )
+
+    def _told(self, seed: int) -> str:
+        """The task of the episode of this seed, such as "drawer open"."""
+        return self._tasks[seed % len(self._tasks)].removesuffix("-v3").replace("-", " ")
+
+    def _draw(self, n: int, camera: str, size: int) -> NDArray[np.uint8]:
+        arm = self._arms[n]
+        return np.zeros((size, size, 3), np.uint8) if arm is None else self._pictures.draw(arm, camera, size)
