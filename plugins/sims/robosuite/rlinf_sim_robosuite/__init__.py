@@ -1,0 +1,1 @@
+"""robosuite tasks as an rlinf simulator."""
