@@ -1,6 +1,6 @@
 """Pictures of a scene, drawn without a window.
 
-LIBERO's renderer is not used: its shadows and smooth edges take nine tenths of the time where the CPU draws,
+LIBERO's renderer is not used: its shadows and smooth edges take most of the time where the CPU draws,
 and it forgets which of several graphics contexts is current. Meshes are what is left to pay for, so those
 outside a picture are not drawn; the picture is the same.
 """
@@ -8,10 +8,7 @@ outside a picture are not drawn; the picture is the same.
 from __future__ import annotations
 
 import contextlib
-import ctypes.util
 import functools
-import glob
-import importlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -21,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf_core.errors import ConfigError
+from rlinf_core.media.offscreen import graphics, has_gpu, window
 from rlinf_sim_libero.scene import Scene
 
 _log = logging.getLogger(__name__)
-_LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}
-_PACKAGES = "with Debian or Ubuntu: apt-get install libosmesa6, or libegl1 libgl1-mesa-dri"
 _MOST_GEOMS = 2000
 _PREFIXES = ("", "robot0_")  # of a camera's name in the model
+
+_TURNS = {"raw": (1, 1), "upright": (-1, 1), "rotated": (-1, -1)}  # steps down and to the right
 
 Picture = NDArray[np.uint8]  # [H, W, 3]
 
@@ -36,16 +34,17 @@ class Camera:
     """A graphics context of its own, made current before each picture and before it is freed: freeing it
     while another one is current would take that one's textures away."""
 
-    def __init__(self, scene: Scene, size: int, view: str, shadows: bool) -> None:
+    def __init__(self, scene: Scene, size: int, shadows: bool) -> None:
         import mujoco
 
         self._mujoco = mujoco
         self._scene = scene
-        self._turn = {"raw": (1, 1), "upright": (-1, 1), "rotated": (-1, -1)}[view]
         self._shadows = shadows
         model = scene.model
-        self._window = _window(size)
+        self._window = window(size, "libero", "cameras")
         self._window.make_current()
+        if not (shadows or has_gpu()):
+            _tell_once()
         with _drawn_with(model, size, shadows):
             self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
@@ -57,8 +56,8 @@ class Camera:
         self._area = mujoco.MjrRect(0, 0, size, size)
         self._pixels = np.zeros((size, size, 3), dtype=np.uint8)
 
-    def frame(self, camera: str) -> Picture:
-        """What this camera sees now."""
+    def frame(self, camera: str, view: str) -> Picture:
+        """What this camera of the model sees now."""
         mujoco, scene = self._mujoco, self._scene
         self._window.make_current()
         self._eye.fixedcamid = _number(scene.model, camera)
@@ -72,7 +71,7 @@ class Camera:
             self._leave_out()
         mujoco.mjr_render(self._area, self._geoms, self._context)
         mujoco.mjr_readPixels(self._pixels, None, self._area, self._context)
-        down, right = self._turn
+        down, right = _TURNS[view]
         return self._pixels[::down, ::right].copy()
 
     def close(self) -> None:
@@ -129,55 +128,20 @@ def _number(model: Any, camera: str) -> int:
     raise ConfigError(f"simulator.cameras (libero): there is no camera {camera!r}; there are: {there}")
 
 
-def graphics() -> str:
-    """`egl` or `osmesa`: as `MUJOCO_GL` says, else EGL on a display GPU and OSMesa without; empty if neither
-    is installed. Raises `ConfigError` for another `MUJOCO_GL`."""
-    asked = os.environ.get("MUJOCO_GL", "").lower()
-    if asked in ("disable", "disabled", "off", "false", "0"):
-        return ""
-    if asked:
-        if asked not in _LIBRARIES:
-            raise ConfigError(f"MUJOCO_GL={asked}: the simulator libero draws with egl or osmesa")
-        return asked
-    order = ("egl", "osmesa") if _has_gpu() else ("osmesa", "egl")
-    return next((name for name in order if ctypes.util.find_library(_LIBRARIES[name])), "")
+@functools.cache
+def _tell_once() -> None:
+    _log.warning(
+        "simulator libero: pictures are drawn without shadows and smooth edges, in a third of the time; "
+        "simulator.shadows=true draws them"
+    )
 
 
 def prepare_graphics() -> None:
     """Tell robosuite, before it is imported, what to draw with: left alone it asks for EGL."""
-    name = graphics()
-    os.environ["MUJOCO_GL"] = name or "disabled"
-    if name:
-        os.environ.setdefault("PYOPENGL_PLATFORM", name)
-
-
-def _window(size: int) -> Any:  # Any: a context of MuJoCo's untyped modules
-    name = graphics()
-    if not name:
-        raise ConfigError(
-            "simulator.cameras (libero): no OpenGL library to draw with was found, neither EGL nor OSMesa, "
-            f"or MUJOCO_GL forbids it; {_PACKAGES}; without pictures: simulator.cameras=[]"
-        )
     try:
-        window = importlib.import_module(f"mujoco.{name}").GLContext(size, size)
-    except (ImportError, OSError, RuntimeError, AttributeError) as err:
-        raise ConfigError(
-            f"simulator.cameras (libero): cannot draw with {name}: {err}; {_PACKAGES}, "
-            "or choose with MUJOCO_GL"
-        ) from err
-    if not _has_gpu():
-        _tell_once(name)
-    return window
-
-
-def _has_gpu() -> bool:
-    return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/dri/renderD*"))
-
-
-@functools.cache
-def _tell_once(name: str) -> None:
-    _log.warning(
-        "simulator libero: no display GPU; pictures are drawn on the CPU with %s (MUJOCO_GL chooses), "
-        "without shadows and smooth edges unless simulator.shadows asks for them",
-        name,
-    )
+        name = graphics("libero")
+    except ConfigError:  # fine as long as nothing is drawn; who draws is told
+        os.environ["MUJOCO_GL"] = "disabled"
+        return
+    os.environ["MUJOCO_GL"] = name
+    os.environ.setdefault("PYOPENGL_PLATFORM", name)

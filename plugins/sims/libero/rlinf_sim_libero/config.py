@@ -35,7 +35,7 @@ class LiberoConfig:
         "rotated"  # by 180 degrees, as published policies see it; upright = as a person would; raw = LIBERO's
     )
     shadows: bool = False  # with smooth edges and shadows; many times slower without a GPU
-    scenes: int = 10  # tasks whose model is kept in memory: about 0.3 GB each, and 0.5 more where drawn
+    scenes: int = 10  # tasks whose model is kept in memory: about 0.3 GB each, twice that if drawn
     assets: str = field(default="", metadata={"path": True})  # folder of LIBERO's assets, if not installed
 
     def __post_init__(self) -> None:

@@ -84,13 +84,18 @@ class LiberoSimulator(Simulator):
         return [task.name for task in chosen(self._found, self.config.suite, "all")]
 
     def render(self) -> NDArray[np.uint8]:
-        """`[N, H, W, 3]` from the camera in front; black where no episode was started yet."""
+        """`[N, H, W, 3]` from the camera in front, as a person sees it; black before the first episode."""
+        return self.render_some(range(self.num_envs))
+
+    def render_some(self, envs: Sequence[int]) -> NDArray[np.uint8]:
+        """As `render`."""
         size = self.config.image_size
-        pictures = np.zeros((self.num_envs, size, size, 3), dtype=np.uint8)
-        for n, seat in enumerate(self._seats):
+        pictures = np.zeros((len(envs), size, size, 3), dtype=np.uint8)
+        for k, n in enumerate(envs):
+            seat = self._seats[n]
             if seat.task >= 0:
                 self._scene(seat)
-                pictures[n] = self._stage.picture(seat.task, FOR_PEOPLE)
+                pictures[k] = self._stage.picture(seat.task, FOR_PEOPLE, "upright")
         return pictures
 
     def save_state(self) -> bytes:
@@ -173,7 +178,7 @@ class LiberoSimulator(Simulator):
         """Keep what environment n, which is in its scene, shows."""
         self._state_NS[n] = scene.state()
         for camera, pictures_NHW3 in self._images.items():
-            pictures_NHW3[n] = self._stage.picture(self._seats[n].task, camera)
+            pictures_NHW3[n] = self._stage.picture(self._seats[n].task, camera, self.config.view)
 
     def _observation(self) -> Observation:
         images = {camera: pictures_NHW3.copy() for camera, pictures_NHW3 in self._images.items()}

@@ -45,14 +45,14 @@ class Stage:
         self._scenes[task] = found
         return found
 
-    def picture(self, task: int, camera: str) -> NDArray[np.uint8]:
+    def picture(self, task: int, camera: str, view: str) -> NDArray[np.uint8]:
         """What a camera sees of the scene that was last asked for."""
         drawn = self._cameras.get(task)
         if drawn is None:
             config = self._config
-            drawn = Camera(self._scenes[task], config.image_size, config.view, config.shadows)
+            drawn = Camera(self._scenes[task], config.image_size, config.shadows)
             self._cameras[task] = drawn
-        return drawn.frame(camera)
+        return drawn.frame(camera, view)
 
     def keep(self) -> None:
         """Write every episode that is in a scene down in its seat."""

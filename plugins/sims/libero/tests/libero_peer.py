@@ -44,10 +44,10 @@ def evaluation(task: int, actions: NDArray[np.float32]) -> tuple[Any, str, list[
 
 def pictures(scene: Scene, shadows: bool, whole: bool = True) -> dict[str, NDArray[np.int64]]:
     """As the scene is, with all meshes or without those outside."""
-    camera = Camera(scene, SIZE, "raw", shadows)
+    camera = Camera(scene, SIZE, shadows)
     if whole:
         camera._leave_out = lambda: None  # type: ignore[method-assign]
-    drawn = {name: camera.frame(name).astype(np.int64) for name in CAMERAS}
+    drawn = {name: camera.frame(name, "raw").astype(np.int64) for name in CAMERAS}
     camera.close()
     return drawn
 
