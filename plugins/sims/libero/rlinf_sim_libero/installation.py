@@ -76,12 +76,15 @@ def environments(found: Installation) -> Any:  # Any: LIBERO's untyped module
             f"simulator libero: {found.distribution} is installed, but cannot be imported: {err}; "
             f"`{INSTALL}` makes an environment in which it runs"
         ) from err
-    _log.info(
-        "simulator libero: %s %s with robosuite %s, MuJoCo %s",
+    tested = found.distribution == _DISTRIBUTIONS[0]
+    _log.log(
+        logging.INFO if tested else logging.WARNING,
+        "simulator libero: %s %s with robosuite %s, MuJoCo %s%s",
         found.distribution,
         importlib.metadata.version(found.distribution),
         robosuite.__version__,
         importlib.metadata.version("mujoco"),
+        "" if tested else f"; rlinf's tests run with {_DISTRIBUTIONS[0]}",
     )
     return module
 

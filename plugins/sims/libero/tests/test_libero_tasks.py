@@ -73,7 +73,7 @@ def test_initial_states_are_read_without_torch_and_split_by_number(found: Instal
 def test_a_file_of_initial_states_executes_nothing(found: Installation) -> None:
     class Evil:
         def __reduce__(self) -> tuple[Any, ...]:
-            return os.system, ("touch /tmp/never",)
+            return os.system, ("exit 1",)
 
     task = chosen(found, "libero_90", "2")[0]
     _archive(found.states / "libero_90" / f"{task.name}.pruned_init", Evil())
