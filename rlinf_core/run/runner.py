@@ -235,6 +235,8 @@ class Runner:
         self._film("eval", rows)
 
     def _film(self, kind: Kind, rows: Sequence[Experience]) -> None:
+        if not self.config.video.every:
+            return
         with self._trace.span("videos"):
             for video in self._videos.write(self.step, kind, rows):
                 self._trackers.log_picture(self.step, f"videos/{video.name}", video.still)
