@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlinf_core.api import Dataset, TextProcessor
-from rlinf_core.errors import DataError
+from rlinf_core.errors import DataError, ModelError
 from rlinf_core.run.prompts import PromptSource, requests
 from rlinf_core.types import Row
 
@@ -108,3 +109,33 @@ def test_groups_are_chunks_with_consecutive_numbers() -> None:
         [(40, 0), (40, 1)],
         [(41, 0), (41, 1)],
     ]
+
+
+class Pictures(Texts):
+    """Every row has a picture."""
+
+    def __getitem__(self, index: int) -> Row:
+        return Row(self.texts[index], images=(np.full((2, 2, 3), index, np.uint8),))
+
+
+class Seeing(Letters):
+    """An image takes as many ids as it has pixels."""
+
+    def encode_with_images(self, prompt: Any, images: Any) -> list[int]:
+        return [1] * sum(image.shape[0] * image.shape[1] for image in images) + self.encode_prompt(prompt)
+
+
+def test_a_prompt_keeps_its_images_and_has_places_for_them() -> None:
+    walk = PromptSource(Pictures("a", "b"), Seeing(), seed=3, max_new_tokens=4, max_prompt_tokens=0)
+    prompt = walk.prompt(1)
+    assert prompt.token_ids.tolist() == [1, 1, 1, 1, ord("b")]
+    assert prompt.images[0].tolist() == np.full((2, 2, 3), 1).tolist()
+    walk.check()
+    long = PromptSource(Pictures("abc"), Seeing(), seed=3, max_new_tokens=4, max_prompt_tokens=0)
+    with pytest.raises(DataError, match="longer than the 6 tokens that the context of 10 leaves"):
+        long.check()
+
+
+def test_a_model_for_text_refuses_images() -> None:
+    with pytest.raises(ModelError, match=r"the model reads text alone; .*data.image_key=''"):
+        PromptSource(Pictures("a"), Letters(), seed=3, max_new_tokens=4, max_prompt_tokens=0).check()

@@ -17,7 +17,7 @@ IMAGE = {"qwen": "<|vision_start|><|image_pad|><|vision_end|>", "idefics": "<ima
 PAD, BOS, EOS = 0, 1, 2
 WORDS = (
     ("How", "Where"),
-    ("many", "is", "the", "red", "green", "blue", "yellow", "block", "blocks", "seen", "from", "one"),
+    ("many", "are", "is", "the", "red", "green", "blue", "yellow", "block", "blocks", "seen", "from", "one"),
 )
 
 
