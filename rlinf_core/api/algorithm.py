@@ -32,6 +32,7 @@ class ScoredBatch:
     final_values_B: Tensor | None = None  # of what was seen after the last decision; 0 but for time limits
     baselines_B: Tensor | None = None  # reward of the greedy response to the same prompt
     staleness_B: Tensor | None = None  # int64; weight versions behind the trainer; None = 0
+    positions: int = 1  # of T in a row that are one decision (`Model.set_logprob_level`)
     max_length: int = 0  # decisions that a row may have at most; 0 = unknown
 
 

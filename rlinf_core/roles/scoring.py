@@ -41,12 +41,17 @@ def scored_batch(
         final_values_B=torch.tensor([row.final_value for row in rows], dtype=torch.float32),
         baselines_B=_numbers([row.baseline for row in rows]),
         staleness_B=_staleness(rows, version),
+        positions=max((_positions(row) for row in rows), default=1),
         max_length=max_length,
     )
 
 
 def _truncated(row: Experience) -> bool:
     return row.truncated if isinstance(row, Trajectory) else row.finish == "length"
+
+
+def _positions(row: Experience) -> int:
+    return len(row.mask) // len(row.actions) if isinstance(row, Trajectory) and len(row.actions) else 1
 
 
 def _staleness(rows: Sequence[Experience], version: int | None) -> Tensor | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlinf_core.roles.columns import Columns
 from rlinf_core.roles.scoring import pad_rows, scored_batch
-from rlinf_core.types import Experience
+from rlinf_core.types import Experience, Trajectory
 
 
 def row(version: int = 0, **more: Any) -> Experience:
@@ -49,3 +49,19 @@ def test_the_longest_response_reaches_advantages_and_loss() -> None:
     ones_BT = pad_rows([np.ones(2)], np.float32)
     columns = Columns(ones_BT > 0, ones_BT, ones_BT, max_length=9)
     assert columns.micro_batch([0], 2, {}).max_length == 9
+
+
+def test_an_episode_says_how_many_positions_a_decision_has() -> None:
+    episode = Trajectory(
+        group=0,
+        replica=0,
+        seed=0,
+        mask=np.ones(6, dtype=bool),
+        logprobs=np.zeros(6, dtype=np.float32),
+        weight_version=0,
+        reward=1.0,
+        observations={},
+        actions=np.zeros((2, 3, 4)),
+    )
+    assert scored_batch([episode]).positions == 3
+    assert scored_batch([row()]).positions == 1

@@ -13,6 +13,7 @@ def needs(config: PPOConfig) -> AlgorithmNeeds:
         advantage_scope="batch",
         group_size=config.group_size,
         critic=config.critic,
+        logprob_level=config.logprob_level,
     )
 
 

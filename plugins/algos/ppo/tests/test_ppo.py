@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,51 @@ def test_a_time_limit_goes_on_with_the_value_of_the_last_state_and_a_cut_text_en
     assert cut.advantages_BT.tolist() == [[-0.375 + 0.25 * 1.75, 1.75]]
     assert cut.returns_BT is not None
     assert cut.returns_BT.tolist() == [[0.5625, 2.0]]
+
+
+def test_time_passes_between_decisions_and_not_between_the_positions_of_one() -> None:
+    batch = ScoredBatch(
+        rewards_B=torch.tensor([7.0]),
+        groups_B=torch.zeros(1, dtype=torch.int64),
+        mask_BT=torch.tensor(
+            [[True, True, True, False]]
+        ),  # two decisions of two actions, the last not executed
+        logprobs_BT=torch.zeros(1, 4),
+        truncated_B=torch.tensor([False]),
+        step_rewards_BT=torch.tensor([[1.0, 2.0, 4.0, 9.0]]),
+        values_BT=torch.tensor([[0.5, 0.5, 0.25, 0.25]]),
+        positions=2,
+    )
+    made = PPO(PPOConfig(gamma=0.5, gae_lambda=0.5, whiten=False)).advantages(batch)
+    # delta = (1 + 2 + .5 * .25 - .5, 4 - .25) = (2.625, 3.75); A = (2.625 + .25 * 3.75, 3.75)
+    assert made.advantages_BT.tolist() == [[3.5625, 3.5625, 3.75, 0.0]]
+    assert made.returns_BT is not None
+    assert made.returns_BT.tolist() == [[4.0625, 4.0625, 4.0, 0.0]]
+    assert made.metrics["returns"] == (4.0625 + 4.0, 2.0)  # of decisions
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_decisions_have_the_same_advantages_at_every_level(options: dict[str, Any]) -> None:
+    config, chunks, each = PPOConfig(**options), scored(4, steps=True), 3
+    shares = torch.tensor([0.5, 0.3, 0.2])  # of a decision's reward, and of its log-probabilities
+
+    def parts(column_BT: torch.Tensor) -> torch.Tensor:
+        return (column_BT[..., None] * shares).flatten(1)
+
+    finer = replace(
+        chunks,
+        mask_BT=chunks.mask_BT.repeat_interleave(each, 1),
+        logprobs_BT=parts(chunks.logprobs_BT),
+        reference_logprobs_BT=parts(chunks.reference_logprobs_BT),  # type: ignore[arg-type]
+        step_rewards_BT=parts(chunks.step_rewards_BT),  # type: ignore[arg-type]
+        values_BT=chunks.values_BT.repeat_interleave(each, 1),  # type: ignore[union-attr]
+        positions=each,
+    )
+    whole, found = PPO(config).advantages(chunks), PPO(config).advantages(finer)
+    expected_BT = whole.advantages_BT.repeat_interleave(each, 1)
+    torch.testing.assert_close(found.advantages_BT, expected_BT, atol=2e-5, rtol=0)
+    assert whole.returns_BT is not None
+    torch.testing.assert_close(found.returns_BT, whole.returns_BT.repeat_interleave(each, 1))
 
 
 @pytest.mark.parametrize("options", CASES)
