@@ -239,7 +239,7 @@ def test_unusable_settings_are_refused_by_name() -> None:
     for sizes in (
         {"depth": 1},
         {"image_size": 60},
-        {"width": 62},
+        {"width": 63},
         {"heads": 64},
         {"state_bound": 0.0},
         {"bins": 1},

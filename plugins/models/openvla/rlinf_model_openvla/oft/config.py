@@ -19,10 +19,10 @@ class TinySizes:
     patch_size: int = 16  # side of a patch; divides `image_size`
     vision_width: int = 32  # of either encoder
     vision_depth: int = 2  # blocks of either encoder; features do not pass the last one
-    vision_heads: int = 4
+    vision_heads: int = 2
     width: int = 64  # of the language model
     depth: int = 3  # its blocks; at least 2, for the first one tells no slot from another
-    heads: int = 4
+    heads: int = 2
     mlp_width: int = 128  # hidden units of its blocks
     bins: int = 32  # of a dimension of an action, each a token
     initializer_range: float = 0.2  # standard deviation of the language model's first weights
