@@ -19,6 +19,7 @@ EXPECTED = (  # reasons for which a test may be skipped on CI
     "an embodied model has no decoder and no text",
     "the simulator does not save its state",
     "the simulator does not offload",
+    "the simulator does not render",
     "is not installed",  # the environment of a simulator
     "the simulator has no expert",
     "the model does not learn from demonstrations",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,39 +18,46 @@ if TYPE_CHECKING:
 
     Frames = NDArray[np.uint8]  # [F, H, W, 3]
 
-SUFFIX = ".frames.npz"
+FRAMES, FACTS = ".frames", ".film.npz"  # endings of a film's files: raw pictures, and what is known of them
 
 
-@dataclass
 class Film:
     """What was seen of one episode: the first frame before any action, then one after each action, or after
-    each decision where the simulator cannot rest inside of one."""
+    each decision where the simulator cannot rest inside of one. Frames go to the disk as they come."""
 
-    request: EpisodeRequest
-    frames: list[NDArray[np.uint8]] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)  # that led to each frame
-    decisions: list[int] = field(default_factory=list)  # which was made at each frame
+    def __init__(self, request: EpisodeRequest) -> None:
+        self.request = request
+        self.path = Path(request.film + FRAMES)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_bytes(b"")
+        self._shape: tuple[int, ...] = ()
+        self._rewards: list[float] = []  # that led to each frame
+        self._decisions: list[int] = []  # which was made at each frame
 
-    def add(self, frame: NDArray[np.uint8], reward: float, decision: int) -> None:
-        """One more frame."""
-        self.frames.append(frame)
-        self.rewards.append(reward)
-        self.decisions.append(decision)
+    def add(self, frame: NDArray[np.uint8], reward: float, decided: int) -> None:
+        """One more frame; `decided` decisions have been executed since the one before."""
+        with self.path.open("ab") as file:
+            file.write(np.ascontiguousarray(frame).data)
+        self._shape = frame.shape
+        self._rewards.append(reward)
+        self._decisions.append((self._decisions[-1] if self._decisions else 0) + decided)
 
     def save(self, episode: Trajectory, count: int) -> None:
-        """The first `count` frames and how it ended, for whoever makes a video of them."""
+        """How it ended, for whoever makes a video of the first `count` frames."""
         told = episode.observations.get("instruction")
-        path = Path(self.request.film + SUFFIX)
-        path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(
-            path,
-            frames=np.stack(self.frames[:count]),
-            rewards=np.array(self.rewards[:count]),
-            decisions=np.minimum(self.decisions[:count], len(episode.actions) - 1),
+            self.request.film + FACTS,
+            shape=np.array([count, *self._shape]),
+            rewards=np.array(self._rewards[:count]),
+            decisions=np.minimum(self._decisions[:count], len(episode.actions) - 1),
             ended=np.array(ending(episode)),
             instruction=np.array("" if told is None else instruction_texts(told[:1])[0]),
             row=np.array([episode.group, episode.replica]),
         )
+
+    def discard(self) -> None:
+        """There is no such episode."""
+        self.path.unlink()
 
 
 def ending(episode: Trajectory) -> str:
@@ -80,7 +86,9 @@ class Films:
 
     def leave(self, n: int) -> None:
         """Environment n has lost its episode."""
-        self._running.pop(n, None)
+        film = self._running.pop(n, None)
+        if film is not None:
+            film.discard()
 
     def send(self, actions: NDArray[Any]) -> None:
         """As the simulator's."""
@@ -126,8 +134,7 @@ class Films:
         seen = [n for n in self._running if n in acted]
         paid_N = transition.rewards_NC.sum(1)
         for n, frame in zip(seen, self._drawn(seen), strict=True):
-            film = self._running[n]
-            film.add(frame, float(paid_N[n]), film.decisions[-1] + last)
+            self._running[n].add(frame, float(paid_N[n]), int(last))
 
     def _drawn(self, envs: list[int]) -> Frames | list[Any]:
         return self._simulator.render_some(envs) if envs else []

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rlinf_core.media.captions import Line, captioned, enlarged
 from rlinf_core.media.mp4 import write_mp4
 from rlinf_core.media.png import encode_png
-from rlinf_core.roles.films import SUFFIX
+from rlinf_core.roles.films import FACTS, FRAMES
 from rlinf_core.run.output import writing
 from rlinf_core.types import EpisodeRequest, Experience, Trajectory
 
@@ -60,7 +60,7 @@ class Videos:
 
     def write(self, step: int, kind: Kind, rows: Sequence[Experience]) -> list[Video]:
         """Make videos of the films of these episodes, so far as they have ended. Raises `RlinfError`."""
-        films = sorted(self._of(step).glob(f"{kind}-*{SUFFIX}"))
+        films = sorted(self._of(step).glob(f"{kind}-*{FACTS}"))
         known = {(row.group, row.replica): row for row in rows if isinstance(row, Trajectory)}
         return [self._write(path, known) for path in films]
 
@@ -79,39 +79,61 @@ class Videos:
             yield marked
 
     def _write(self, path: Path, rows: dict[tuple[int, int], Trajectory]) -> Video:
-        with np.load(path) as film:
-            whole = {name: film[name] for name in film.files}
-        row = rows.get(tuple(whole["row"].tolist()))
-        values_F = None
-        if row is not None and self._values is not None and self._config.overlay:
-            values_T = self._values(row)
-            values_F = values_T[:: len(values_T) // len(row.actions)][whole["decisions"]]
-        pictures = [*self._pictures(whole, values_F)]
-        start = path.with_name(path.name.removesuffix(SUFFIX))
-        video = Video(start.name, start.with_suffix(".mp4"), start.with_name(f"{start.name}-last.png"))
+        start = path.with_name(path.name.removesuffix(FACTS))
+        raw = start.with_name(start.name + FRAMES)
+        with np.load(path) as stored:
+            film = {name: stored[name] for name in stored.files}
+        frames = np.memmap(raw, np.uint8, "r", shape=tuple(film["shape"].tolist()))
+        first, last = (start.with_name(f"{start.name}-{which}.png") for which in ("first", "last"))
+        video = Video(start.name, start.with_suffix(".mp4"), last)
+        pictures = self._pictures(frames, film, self._of_frames(film, rows))
         with writing(video.path):
-            held = [pictures[-1]] * self._config.fps  # a second to see how it ended
-            write_mp4(video.path, [*pictures, *held], self._config.fps)
-            start.with_name(f"{start.name}-first.png").write_bytes(encode_png(pictures[0]))
-            video.still.write_bytes(encode_png(pictures[-1]))
+            write_mp4(video.path, self._held(pictures, first, last), self._config.fps)
             path.unlink()
+            raw.unlink()
         return video
 
+    def _of_frames(
+        self, film: dict[str, NDArray[Any]], rows: dict[tuple[int, int], Trajectory]
+    ) -> NDArray[np.float32] | None:
+        """`[F]` values, where there is a critic and the episode is among the rows."""
+        row = rows.get(tuple(film["row"].tolist()))
+        if row is None or self._values is None or not self._config.overlay:
+            return None
+        values_T = self._values(row)
+        found_F: NDArray[np.float32] = values_T[:: len(values_T) // len(row.actions)][film["decisions"]]
+        return found_F
+
     def _pictures(
-        self, film: dict[str, NDArray[Any]], values_F: NDArray[np.float32] | None
+        self,
+        frames: NDArray[np.uint8],
+        film: dict[str, NDArray[Any]],
+        values_F: NDArray[np.float32] | None,
     ) -> Iterator[NDArray[np.uint8]]:
-        count = len(film["frames"])
         paid_F = np.cumsum(film["rewards"])
-        for number, frame in enumerate(film["frames"]):
-            picture = enlarged(frame)
+        told = str(film["instruction"])
+        for number, frame in enumerate(frames):
+            picture = enlarged(np.asarray(frame))
             if not self._config.overlay:
                 yield picture
                 continue
-            ending = str(film["ended"]) if number == count - 1 else ""
+            ending = str(film["ended"]) if number == len(frames) - 1 else ""
             value = None if values_F is None else float(values_F[number])
             lines = caption(number, float(paid_F[number]), value, ending)
-            told = str(film["instruction"])
             yield captioned(picture, [*lines, (told, "")] if told else lines)
+
+    def _held(
+        self, pictures: Iterator[NDArray[np.uint8]], first: Path, last: Path
+    ) -> Iterator[NDArray[np.uint8]]:
+        """The last picture for one more second; both ends are written to files."""
+        shown = next(pictures)
+        first.write_bytes(encode_png(shown))
+        yield shown
+        for shown in pictures:
+            yield shown
+        last.write_bytes(encode_png(shown))
+        for _ in range(self._config.fps):
+            yield shown
 
 
 def caption(step: int, reward: float, value: float | None, ending: str) -> list[Line]:

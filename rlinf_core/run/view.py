@@ -129,6 +129,8 @@ class View:
                 f"after {summary.step} steps in {summary.seconds:.0f} s"
             )
         self.console.print(f"metrics  {escape(str(summary.output / 'metrics.jsonl'))}", soft_wrap=True)
+        if self.config.video.every:
+            self.console.print(f"videos   {escape(str(summary.output / 'videos'))}", soft_wrap=True)
         if summary.exported:
             self.console.print(f"model    {escape(str(summary.exported))}", soft_wrap=True)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlinf_core.api import Observation, Space, Transition
+from rlinf_core.errors import ConfigError
 from rlinf_core.testing.subject import CheckSkipped, Subject, expect
 
 if TYPE_CHECKING:
@@ -198,6 +199,27 @@ def check_simulators_offload(subject: Subject) -> None:
         simulator.offload()
         simulator.onload()
         _expect_equal(_going_on(simulator), _going_on(other), "after offload and onload, episodes differ")
+
+
+def check_simulators_render(subject: Subject) -> None:
+    """Pictures for people are of the environments asked for, and looking changes nothing."""
+    _needs(subject, "render", "the simulator does not render")
+    with _simulator(subject) as seen, _simulator(subject) as unseen:
+        seen.reset(SEEDS)
+        unseen.reset(SEEDS)
+        try:
+            pictures = seen.render()
+        except ConfigError as err:  # nothing to draw with on this machine
+            raise CheckSkipped(str(err)) from err
+        expect(
+            pictures.dtype == np.uint8 and pictures.shape[::3] == (ENVS, 3) and pictures.ndim == 4,
+            f"render gives {pictures.dtype} of shape {pictures.shape}; make it uint8 [N, H, W, 3]",
+        )
+        expect(
+            np.array_equal(seen.render_some([2, 0]), pictures[[2, 0]]),
+            "render_some([2, 0]) is not what render shows of environments 2 and 0",
+        )
+        _expect_equal(_going_on(seen), _going_on(unseen), "render changes what comes after it")
 
 
 def check_simulators_expert(subject: Subject) -> None:

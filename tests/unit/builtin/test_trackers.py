@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rlinf_core.builtin.trackers.config import CsvTrackerConfig, TensorBoardConfig
 from rlinf_core.builtin.trackers.csv import CsvTracker
+from rlinf_core.media.png import encode_png
 
 
 def lines(path: Path) -> list[dict[str, str]]:
@@ -50,17 +52,23 @@ def test_tensorboard_reads_back_what_was_logged_and_purges_after_a_resume(tmp_pa
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     from rlinf_core.builtin.trackers.tensorboard import TensorBoard
 
+    still = tmp_path / "still.png"
+    still.write_bytes(encode_png(np.full((4, 6, 3), 9, dtype=np.uint8)))
     for resumed_step, steps in [(0, (1, 2, 3)), (1, (2,))]:
         tracker = TensorBoard(TensorBoardConfig())
         tracker.start(tmp_path, {"seed": 7}, resumed_step)
         for step in steps:
             tracker.log(step, {"loss": step + 10.0 * resumed_step})
         tracker.log_samples(steps[-1], [{"prompt": "p", "response": "r"}])
+        tracker.log_picture(steps[-1], "videos/eval-0", still)
         tracker.finish(None)
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 1.0), (2, 12.0)]
     (sample, *_) = events.Tensors("samples/0")
+    assert [(event.step, event.width, event.height) for event in events.Images("videos/eval-0")] == [
+        (2, 6, 4)
+    ]
     assert b'"response": "r"' in sample.tensor_proto.string_val[0]
 
 

@@ -14,7 +14,7 @@ import torch
 from rlinf_core.api import ActionSample, Observation, Simulator, Space, Transition
 from rlinf_core.plugins import NoConfig
 from rlinf_core.roles.env_group import EnvironmentReport, Group, Requests, Rollout
-from rlinf_core.roles.films import SUFFIX, merged
+from rlinf_core.roles.films import FACTS, FRAMES, merged
 from rlinf_core.roles.policy import Answer, Question
 from rlinf_core.types import EpisodeRequest, Trajectory
 
@@ -120,8 +120,10 @@ def widths(frames: Any) -> list[int]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    with np.load(str(path) + SUFFIX) as film:
-        return {name: film[name] for name in film.files}
+    with np.load(str(path) + FACTS) as stored:
+        film = {name: stored[name] for name in stored.files}
+    raw = np.fromfile(str(path) + FRAMES, dtype=np.uint8)
+    return film | {"frames": raw.reshape(-1, *film["shape"][1:])[: film["shape"][0]]}
 
 
 def test_a_film_has_the_start_and_every_action_of_its_episode_alone(tmp_path: Path) -> None:

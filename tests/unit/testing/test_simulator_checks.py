@@ -205,11 +205,50 @@ def test_an_expert_that_is_promised_is_checked(sound, plant, said):
     assert said in failed.message
 
 
+def drawn_as(kind, moves=0.0, some=slice(None)):
+    """Pictures of this type; looking moves what is seen, and those of some environments are these."""
+
+    def plant(base):
+        class Drawn(base):
+            def render(self):
+                self._position_N += moves
+                brightness = np.arange(self.num_envs, dtype=kind)
+                return np.broadcast_to(brightness[:, None, None, None], (self.num_envs, 4, 6, 3))
+
+            def render_some(self, envs):
+                return super().render_some(envs)[some]
+
+        return Drawn
+
+    return plant
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (lambda base: base, "does not render"),
+        (drawn_as(np.float32), "render gives float32 of shape (3, 4, 6, 3); make it uint8"),
+        (drawn_as(np.uint8, some=slice(None, None, -1)), "is not what render shows of environments 2 and 0"),
+        (drawn_as(np.uint8, moves=0.1), "render changes what comes after it"),
+    ],
+)
+def test_pictures_that_are_promised_are_checked(sound, plant, said):
+    spec = replace(sound.spec, provides=SimulatorCapabilities(render=True))
+    promising = Subject(spec, sound.config)
+    promising.__dict__["cls"] = plant(sound.cls)
+    (failed,) = [result for result in run_checks(promising) if result.outcome == "failed"]
+    assert failed.name == "check_simulators_render"
+    assert said in failed.message
+    promising.__dict__["cls"] = drawn_as(np.uint8)(sound.cls)
+    assert not [result for result in run_checks(promising) if result.outcome == "failed"]
+
+
 def test_a_simulator_that_says_nothing_is_not_asked(sound):
     skipped = {result.message for result in run_checks(sound) if result.outcome == "skipped"}
     assert skipped == {
         "the simulator does not save its state",
         "the simulator does not offload",
         "the simulator does not restart single environments",
+        "the simulator does not render",
         "the simulator has no expert",
     }
