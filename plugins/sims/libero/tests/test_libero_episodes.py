@@ -59,8 +59,13 @@ def test_two_hundred_steps_of_ppo_run_in_the_environment_of_its_own(tmp_path: Pa
     command = [
         *(str(Path(sys.executable).with_name("rlinf")), "train", "--simulator", "libero", "--output", "run"),
         *("--model", "mlp_policy", "--algo", "ppo", "--steps", "200", "--engine", "inline", "--ranks", "1"),
-        *("simulator.task=0", "simulator.cameras=[]", "simulator.max_episode_steps=2"),
-        *("train.prompts_per_step=2", "eval.every=0", "eval.samples=2", "env_pool.isolated=yes"),
+        *(
+            "simulator.task=0",
+            "simulator.cameras=[]",
+            "simulator.max_episode_steps=2",
+            "simulator.settle_steps=0",
+        ),
+        *("train.prompts_per_step=2", "eval.every=0", "eval.samples=2", "env_pool.isolated=always"),
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

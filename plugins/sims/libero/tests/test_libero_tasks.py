@@ -143,6 +143,16 @@ def test_without_assets_it_is_said_which_folder_lacks_them(
     installation.cache_clear()
 
 
+def test_where_nothing_can_draw_it_is_said_before_a_model_is_compiled(
+    found: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlinf_sim_libero.simulator.installation", lambda assets: found)
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    with pytest.raises(ConfigError, match=r"simulator.cameras \(libero\): no OpenGL .*install libosmesa6"):
+        LiberoSimulator(LiberoConfig("libero_90", task=0), 1, 0)
+
+
 def test_numbers_of_torch_are_read_alike_whatever_numpy_wrote_them() -> None:
     from rlinf_sim_libero.tasks import _Numbers
 
