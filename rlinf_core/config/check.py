@@ -9,7 +9,7 @@ from rlinf_core.api.capabilities import AlgorithmNeeds
 from rlinf_core.config.check_algorithm import algorithm_problems, algorithm_warnings
 from rlinf_core.config.check_env_pool import env_pool_problems, env_pool_warnings
 from rlinf_core.config.check_schedule import came, schedule_problems, schedule_warnings
-from rlinf_core.config.check_video import video_problems
+from rlinf_core.config.check_video import video_problems, video_warnings
 from rlinf_core.config.resolve import SpecSource
 from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SECTIONS, RunConfig, task_of, unused_keys
 from rlinf_core.errors import ConfigError
@@ -48,6 +48,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *algorithm_warnings(config, needs),
         *schedule_warnings(config, needs),
         *env_pool_warnings(config, specs),
+        *video_warnings(config),
         *_learning(config, needs),
     ]
 

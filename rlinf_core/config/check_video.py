@@ -23,3 +23,13 @@ def video_problems(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:  
     if missing:
         install = f"pip install {' '.join(missing)}"
         yield f"video.every: videos need packages that are not installed: {install}{origin}"
+
+
+def video_warnings(config: RunConfig) -> Iterable[str]:
+    """Evaluations that somebody might expect to be filmed."""
+    every, evaluated = config.video.every, config.eval.every
+    if every and evaluated and every % evaluated:
+        yield (
+            f"video.every: {every} is no multiple of eval.every={evaluated}; evaluations are filmed after "
+            f"steps that are multiples of both, and after the last{came(config, 'video.every')}"
+        )

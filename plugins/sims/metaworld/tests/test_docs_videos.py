@@ -22,7 +22,7 @@ def test_the_command_of_the_page_passes_the_checks() -> None:
     (recipe, settings, output) = re.findall(r"rlinf train --recipe (\S+) (.*) --output (\S+)", PAGE)[0]
     config = compose(Options(recipe=recipe, overrides=tuple(settings.split()), output=output))
     assert check(config, plugins()) == []
-    assert (config.video.every, config.video.fps) == (15, 30)
+    assert (config.video.every, config.video.fps) == (10, 30)
     assert config.train.steps == 30, "the page shows the videos of step 30"
 
 
