@@ -65,6 +65,25 @@ def furthest(first: dict[str, NDArray[np.int64]], second: dict[str, NDArray[np.i
     return max(int(np.abs(first[name] - second[name]).max()) for name in CAMERAS)
 
 
+def success(ours: LiberoSimulator, scene: Scene) -> dict[str, Any]:
+    """What becomes of a chunk of three actions once somebody has turned the stove on."""
+    knob = scene.model.joint("flat_stove_1_button").qposadr[0]
+    ours.auto_reset = False
+    scene.data.qpos[knob] = 1.0
+    outcome = ours.step(np.tile(np.float32(REST), (2, 3, 1)))
+    glow = []
+    for again in (lambda: ours.render_some([0]), lambda: ours.restart({0: NUMBER})):
+        again()
+        glow.append(float(scene.model.site("flat_stove_1_burner").rgba[3]) > 0)
+    return {
+        "rewards": outcome.rewards_NC.tolist(),
+        "terminated": outcome.terminated_NC.tolist(),
+        "executed": outcome.executed_NC.tolist(),
+        "success": outcome.success_N.tolist(),
+        "glow": glow,
+    }
+
+
 def compare(task: int) -> dict[str, Any]:
     """Physics, rewards and what is shown, after the same actions."""
     ours = LiberoSimulator(LiberoConfig(SUITE, task, image_size=SIZE), 2, 0)
@@ -94,6 +113,7 @@ def compare(task: int) -> dict[str, Any]:
         "state": float(np.abs(outcomes[-1].observation.state[0] - expected).max()),
         "pictures": furthest(pictures(scene, shadows=True), theirs(env)),
         "meshes_outside": furthest(pictures(scene, False, whole=False), pictures(scene, False)),
+        "success": success(ours, scene),
     }
 
 

@@ -55,17 +55,24 @@ def test_no_pixel_differs_from_liberos_renderer_nor_where_unseen_meshes_are_left
 
 
 @pytest.mark.slow
+def test_success_pays_and_ends_an_episode_inside_a_chunk_and_shows(compared: dict[str, Any]) -> None:
+    assert compared["success"] == {  # of two environments, in the first of which the stove was turned on
+        "rewards": [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
+        "terminated": [[True, False, False], [False, False, False]],
+        "executed": [[True, False, False], [True, True, True]],
+        "success": [True, False],
+        "glow": [True, False],  # on, and in the next episode
+    }
+
+
+@pytest.mark.slow
 def test_two_hundred_steps_of_ppo_run_in_the_environment_of_its_own(tmp_path: Path) -> None:
     command = [
         *(str(Path(sys.executable).with_name("rlinf")), "train", "--simulator", "libero", "--output", "run"),
         *("--model", "mlp_policy", "--algo", "ppo", "--steps", "200", "--engine", "inline", "--ranks", "1"),
-        *(
-            "simulator.task=0",
-            "simulator.cameras=[]",
-            "simulator.max_episode_steps=2",
-            "simulator.settle_steps=0",
-        ),
-        *("train.prompts_per_step=2", "eval.every=0", "eval.samples=2", "env_pool.isolated=always"),
+        *("simulator.task=0", "simulator.cameras=[]", "simulator.max_episode_steps=2"),
+        *("simulator.settle_steps=0", "train.prompts_per_step=2", "eval.every=0", "eval.samples=2"),
+        "env_pool.isolated=always",
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
