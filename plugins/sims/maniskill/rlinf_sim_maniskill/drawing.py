@@ -7,12 +7,14 @@ import functools
 import glob
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 from rlinf_core.errors import ConfigError
 
 NONE = "none"
+LIBRARIES = ("sapien", "mani_skill")
 DRIVERS = ("/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d")
 PACKAGES = (
     "without a GPU, install Mesa's software Vulkan of release 25 or later: Debian 12 `apt-get install -t "
@@ -43,7 +45,8 @@ def renderer(cuda: bool) -> str:
             )
         return name
     raise ConfigError(
-        f"simulator.images (maniskill): Vulkan does not work ({'; '.join(tried)}); {_drivers()}; {PACKAGES}"
+        f"simulator.images (maniskill): pictures need Vulkan, which does not work ({'; '.join(tried)}); "
+        f"{_drivers()}; {PACKAGES}"
     )
 
 
@@ -54,19 +57,8 @@ def undrawn(active: bool) -> Iterator[None]:
     if not active:
         yield
         return
-    import sapien.render as render
-    from mani_skill.utils.building.actor_builder import ActorBuilder as Builder
-    from sapien.wrapper.actor_builder import ActorBuilder
-
-    replaced: list[tuple[Any, str, Any]] = []
     with contextlib.ExitStack() as stack:
-        for name in ("RenderMaterial", "RenderTexture2D"):
-            replaced.append((render, name, _Nothing))
-        for owner in (ActorBuilder, Builder):
-            for name in [name for name in vars(owner) if _is_for_the_eye(name)]:
-                replaced.append((owner, name, _add_nothing))
-        replaced.append((ActorBuilder, "build_render_component", _build_nothing))
-        for owner, name, value in replaced:
+        for owner, name, value in _replacements():
             stack.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, value)
         yield
@@ -87,6 +79,27 @@ class _Nothing:
         return _build_nothing
 
 
+def _replacements() -> list[tuple[Any, str, Any]]:
+    """Owner, name and what stands there for the while."""
+    import sapien
+    from mani_skill.utils.building.actor_builder import ActorBuilder as Builder
+    from sapien.wrapper.actor_builder import ActorBuilder
+
+    found: list[tuple[Any, str, Any]] = [(ActorBuilder, "build_render_component", _build_nothing)]
+    for owner in (ActorBuilder, Builder):
+        found += [(owner, name, _add_nothing) for name in vars(owner) if _is_for_the_eye(name)]
+    for name in ("RenderMaterial", "RenderTexture2D"):
+        original = getattr(sapien.render, name)
+        found += [(module, name, _Nothing) for module in _drawn_with(name, original)]
+    return found
+
+
+def _drawn_with(name: str, original: Any) -> list[Any]:
+    """Modules that have it under its own name."""
+    modules = [module for key, module in [*sys.modules.items()] if key.partition(".")[0] in LIBRARIES]
+    return [module for module in modules if vars(module).get(name) is original]
+
+
 def _is_for_the_eye(name: str) -> bool:
     return name.startswith("add_") and "visual" in name
 
@@ -101,7 +114,7 @@ def _build_nothing(*args: Any, **kwargs: Any) -> None:  # Any: of SAPIEN
 
 def _drivers() -> str:
     chosen = os.environ.get("VK_ICD_FILENAMES")
-    if chosen:
+    if chosen is not None:
         return f"VK_ICD_FILENAMES={chosen}"
     found = [os.path.basename(path) for folder in DRIVERS for path in sorted(glob.glob(f"{folder}/*.json"))]
     return f"drivers in {' and '.join(DRIVERS)}: {', '.join(found) or 'none'}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from mani_skill.agents import REGISTERED_AGENTS
 from mani_skill.envs.sapien_env import BaseEnv
 from mani_skill.envs.tasks.digital_twins.base_env import BaseDigitalTwinEnv
+from mani_skill.utils import download_asset
 
 from rlinf_core.errors import ConfigError
 from rlinf_sim_maniskill.drawing import NONE
@@ -21,6 +26,12 @@ MODES = {
     "relative": "dense",
     "sparse": "sparse",
 }
+KNOWN = {  # parts of what ManiSkill says, and the setting it is about
+    "supported modes": "control_mode",
+    "unexpected keyword argument": "kwargs",
+    "not found in the dict of registered agents": "robot",
+    "Download it by running": "id",
+}
 METHODS = {"normalized_dense": "compute_normalized_dense_reward", "dense": "compute_dense_reward"}
 
 
@@ -28,28 +39,35 @@ def make(spec: Any, config: ManiSkillConfig, count: int, renderer: str) -> BaseE
     """Raises `ConfigError` for what the task does not have."""
     wanted = arguments(spec.cls, config, count, renderer)
     try:
-        return spec.make(**wanted)
-    except (SystemExit, EOFError) as err:  # it asked whether to download something, and nobody answered
+        with _unasked():
+            return spec.make(**wanted)
+    except (FileNotFoundError, ImportError) as err:
         raise ConfigError(
-            f"simulator.id (maniskill): {config.id} needs files that are not there; python -m "
-            f"mani_skill.utils.download_asset {config.id} may fetch them"
+            f"simulator.id (maniskill): {config.id} lacks something: {err}; ManiSkill's page of the task "
+            "says what to install, or to download by "
+            f"`{sys.executable} -m mani_skill.utils.download_asset NAME`"
         ) from err
-    except AssertionError as err:
-        if "supported modes" not in str(err):
-            raise
-        raise ConfigError(
-            f"simulator.control_mode (maniskill): {str(err).replace('{}', config.control_mode)}"
-        ) from err
-    except TypeError as err:
-        if "unexpected keyword argument" not in str(err):
-            raise
-        raise ConfigError(f"simulator.kwargs (maniskill): {config.id}: {err}") from err
-    except RuntimeError as err:
-        if "not found in the dict of registered agents" not in str(err):
-            raise
-        raise ConfigError(
-            f"simulator.robot (maniskill): there is no robot {config.robot!r}; {_robots()}"
-        ) from err
+    except (AssertionError, RuntimeError, TypeError) as err:
+        for part, name in KNOWN.items():
+            if part in str(err):
+                there = f"; there are: {', '.join(sorted(REGISTERED_AGENTS))}" if name == "robot" else ""
+                raise ConfigError(f"simulator.{name} (maniskill): {config.id}: {err}{there}") from err
+        raise
+
+
+@contextlib.contextmanager
+def _unasked() -> Iterator[None]:
+    """Meanwhile a question of ManiSkill on the terminal is an error."""
+    usual, download_asset.prompt_yes_no = download_asset.prompt_yes_no, _refuse
+    try:
+        yield
+    finally:
+        download_asset.prompt_yes_no = usual
+
+
+def _refuse(question: str) -> bool:
+    """ManiSkill would ask on the terminal whether to download something, and end the process."""
+    raise FileNotFoundError(question.partition(" Would you like")[0])
 
 
 def arguments(cls: type[BaseEnv], config: ManiSkillConfig, count: int, renderer: str) -> dict[str, Any]:
@@ -60,10 +78,9 @@ def arguments(cls: type[BaseEnv], config: ManiSkillConfig, count: int, renderer:
         "reward_mode": _reward_mode(cls, config),
         "sim_backend": "physx_cuda" if count > 1 else "physx_cpu",
         "render_backend": renderer,
-        "render_mode": NONE if renderer == NONE else "rgb_array",
+        "render_mode": None if renderer == NONE else "rgb_array",
         "enable_shadow": config.shadows,
     }
-    found["render_mode"] = None if renderer == NONE else "rgb_array"
     if config.control_mode:
         found["control_mode"] = config.control_mode
     if config.robot:
@@ -114,9 +131,3 @@ def _has(cls: type[BaseEnv], mode: str) -> bool:
     return mode in cls.SUPPORTED_REWARD_MODES and getattr(cls, METHODS[mode]) is not getattr(
         BaseEnv, METHODS[mode]
     )
-
-
-def _robots() -> str:
-    from mani_skill.agents import REGISTERED_AGENTS
-
-    return f"there are: {', '.join(sorted(REGISTERED_AGENTS))}"

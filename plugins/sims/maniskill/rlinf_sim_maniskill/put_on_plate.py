@@ -234,7 +234,11 @@ class PutOnPlate(BaseEnv):  # type: ignore[misc]  # untyped
         return found
 
     def _hand(self) -> Tensor:
-        hand_B3: Tensor = (self.agent.finger1_link.pose.p + self.agent.finger2_link.pose.p) / 2
+        """Where it grasps; between the fingers for robots that do not say."""
+        if self.robot_uids == PANDA:
+            hand_B3: Tensor = self.agent.tcp.pose.p
+        else:
+            hand_B3 = (self.agent.finger1_link.pose.p + self.agent.finger2_link.pose.p) / 2
         return hand_B3
 
     def _objects_of(self, episode: Episode) -> dict[int, tuple[Any, float]]:

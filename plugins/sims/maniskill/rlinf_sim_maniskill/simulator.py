@@ -171,10 +171,18 @@ class ManiSkillSimulator(Simulator):
 
     def _make_worlds(self) -> list[tuple[int, World]]:
         """With the number of the first environment of each."""
+        count = self.num_envs if self._cuda else 1
         by = renderer(self._cuda) if self.config.images else NONE
-        if self._cuda:
-            return [(0, self._world(self.num_envs, by))]
-        return [(n, self._world(1, by)) for n in range(self.num_envs)]
+        try:
+            worlds = [self._world(count, by)]
+        except (AttributeError, RuntimeError):  # a few tasks read the looks of what they build
+            if by != NONE:
+                raise
+            by = renderer(self._cuda)
+            worlds = [self._world(count, by)]
+        return [
+            (n, worlds.pop() if worlds else self._world(count, by)) for n in range(0, self.num_envs, count)
+        ]
 
     def _world(self, count: int, by: str) -> World:
         from rlinf_sim_maniskill.world import World

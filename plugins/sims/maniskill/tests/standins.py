@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-FACES = (  # of a box, corners counted from 1, outwards
-    *((1, 3, 4), (1, 4, 2), (5, 6, 8), (5, 8, 7), (1, 2, 6), (1, 6, 5)),
-    *((3, 7, 8), (3, 8, 4), (1, 5, 7), (1, 7, 3), (2, 4, 8), (2, 8, 6)),
+FACES = (  # of a box, corners counted from 1, seen from outside against the clock
+    *((1, 4, 3), (1, 2, 4), (5, 8, 6), (5, 7, 8), (1, 6, 2), (1, 5, 6)),
+    *((3, 8, 7), (3, 4, 8), (1, 7, 5), (1, 3, 7), (2, 8, 4), (2, 6, 8)),
 )
 
 
