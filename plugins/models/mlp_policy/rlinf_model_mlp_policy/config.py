@@ -15,6 +15,8 @@ class MLPPolicyConfig:
     hidden: tuple[int, ...] = (64, 64)  # units of each hidden layer
     activation: Literal["tanh", "relu", "silu"] = "tanh"  # between layers
     init_log_std: float = -0.5  # of continuous actions, in units of half the action range
+    std: Literal["free", "state"] = "free"  # of continuous actions: the same everywhere, or told by the state
+    squash: bool = False  # continuous actions pass a tanh, so that none lies outside the action range
     chunk: int = 1  # continuous actions per decision
     value_head: Literal["separate", "shared", "none"] = (
         "separate"  # where a critic asks for values: hidden layers of its own, or the policy's
@@ -30,6 +32,8 @@ class MLPPolicyConfig:
             )
         if self.activation not in ("tanh", "relu", "silu"):
             raise ConfigError(f"model.activation (mlp_policy): {self.activation!r}: use tanh, relu or silu")
+        if self.std not in ("free", "state"):
+            raise ConfigError(f"model.std (mlp_policy): {self.std!r}: use free or state")
         if self.chunk < 1:
             raise ConfigError(f"model.chunk (mlp_policy): {self.chunk}: must be 1 or more")
         if self.value_head not in ("separate", "shared", "none"):

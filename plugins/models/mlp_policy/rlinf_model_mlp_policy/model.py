@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rlinf_core.api import ActionSample, Model, PolicyOutputs, Space, Want
 from rlinf_core.errors import ModelError
 from rlinf_model_mlp_policy.config import MLPPolicyConfig
-from rlinf_model_mlp_policy.distributions import Categorical, Gaussian
+from rlinf_model_mlp_policy.distributions import Categorical, Gaussian, Squashed
 from rlinf_model_mlp_policy.network import PolicyNetwork
 from rlinf_model_mlp_policy.weights import load_weights, save_weights
 
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from rlinf_core.api.capabilities import LogprobLevel
     from rlinf_core.types import Experience, Sampling, Trajectory
 
+LOG_STD = (-10.0, 2.0)  # bounds of a logarithm that states tell
 ROWS = 4  # products of matrices of so many rows, or a multiple, give a row the same bits whatever the others
 
 
 class MLPPolicy(Model):
-    """Gaussian (state-independent log-std) for continuous actions, categorical for discrete ones."""
+    """Gaussian or squashed Gaussian for continuous actions, categorical for discrete ones."""
 
     config: MLPPolicyConfig
 
@@ -43,7 +44,8 @@ class MLPPolicy(Model):
         self._level: LogprobLevel = "chunk"
 
     def bind(self, observation_space: Mapping[str, Space], action_space: Space) -> None:
-        """Raises `ModelError` without a state or picture, or for chunks of discrete actions."""
+        """Raises `ModelError` without a state or picture, for chunks of discrete actions, and for a tanh
+        where actions have no bounds."""
         state = observation_space.get("state")
         cameras = [name for name in observation_space if name.startswith("images/")]
         if state is None and not cameras:
@@ -55,6 +57,15 @@ class MLPPolicy(Model):
         if action_space.n is not None and self.config.chunk != 1:
             raise ModelError(
                 f"model.chunk (mlp_policy): {self.config.chunk}: the simulator's actions are discrete; use 1"
+            )
+        bounded = (
+            action_space.n is None and math.isfinite(action_space.low) and math.isfinite(action_space.high)
+        )
+        if self.config.squash and not bounded:
+            raise ModelError(
+                "model.squash (mlp_policy): true: the simulator's actions are "
+                + ("discrete" if action_space.n is not None else "without bounds")
+                + "; a tanh needs a range"
             )
         self._states = 0 if state is None else math.prod(state.shape)
         self._pictures = {name.removeprefix("images/"): observation_space[name].shape for name in cameras}
@@ -89,12 +100,12 @@ class MLPPolicy(Model):
             )
         network.initialise(seed)
         if self.config.path:
-            load_weights(network, Path(self.config.path))
+            load_weights(network, Path(self.config.path), self.config)
         return network
 
     def collate(self, rows: Sequence[Experience], width: int | None = None) -> dict[str, Tensor]:
         """`state` `[B, D, S]`, `images/CAMERA` `[B, D, H, W, 3]`; `actions` `[B, D, C, A]` or `[B, D]`,
-        `executed` `[B, D, C]`; `width` positions."""
+        `executed` `[B, D, C]`, `units` `[B, D, C, A]` before a tanh; `width` positions."""
         episodes = cast("Sequence[Trajectory]", rows)
         width = max(len(row.mask) for row in rows) if width is None else width
         decisions = -(-width // self._positions)
@@ -107,6 +118,8 @@ class MLPPolicy(Model):
             inputs[name] = _pad([row.observations[name] for row in episodes], decisions)
         if self._bound().n is None:
             inputs["executed"] = _pad([_executed(row) for row in episodes], decisions)
+        if self.config.squash:
+            inputs["units"] = _pad([row.latents for row in episodes], decisions)
         return inputs
 
     def policy_outputs(
@@ -151,17 +164,18 @@ class MLPPolicy(Model):
             observations = {**observations, "state": observations["state"].flatten(1)}
         outputs, _ = module({name: _whole(rows) for name, rows in observations.items()}, False)
         policy = self._distribution(module, outputs.float()[: len(seeds)])
-        actions = policy.sample(seeds, greedy)
+        drawn = policy.draw(seeds, greedy)
         if isinstance(policy, Categorical):
-            logprobs_N = policy.logprobs(actions)
+            logprobs_N = policy.logprobs(drawn)
             logprobs_NK = None if self._level == "chunk" else logprobs_N[:, None]
-            return ActionSample(actions, logprobs_N, logprobs_NK=logprobs_NK)
-        executed_NC = torch.ones(actions.shape[:2], device=actions.device)
+            return ActionSample(drawn, logprobs_N, logprobs_NK=logprobs_NK)
+        actions, latents = policy.actions(drawn), drawn if self.config.squash else None
+        executed_NC = torch.ones(drawn.shape[:2], device=drawn.device)
         if self._level == "chunk":
-            logprobs_NC = policy.logprobs_K(actions, executed_NC, "action")
-            return ActionSample(actions, logprobs_NC.sum(-1), logprobs_NC)
-        each_NK = policy.logprobs_K(actions, executed_NC, self._level)
-        return ActionSample(actions, each_NK.sum(-1), logprobs_NK=each_NK)
+            logprobs_NC = policy.logprobs_K(drawn, executed_NC, "action")
+            return ActionSample(actions, logprobs_NC.sum(-1), logprobs_NC, latents=latents)
+        each_NK = policy.logprobs_K(drawn, executed_NC, self._level)
+        return ActionSample(actions, each_NK.sum(-1), logprobs_NK=each_NK, latents=latents)
 
     @property
     def chunk(self) -> int:
@@ -169,11 +183,14 @@ class MLPPolicy(Model):
         return self.config.chunk
 
     def label(self, actions: Tensor, seeds: Sequence[int]) -> ActionSample:
-        """The actions themselves."""
+        """The actions themselves, or the units that a tanh makes them of."""
         zeros_N = torch.zeros(len(actions))
-        if self._level == "chunk":
-            return ActionSample(actions, zeros_N)
-        return ActionSample(actions, zeros_N, logprobs_NK=zeros_N[:, None].expand(-1, self._positions))
+        zeros_NK = None if self._level == "chunk" else zeros_N[:, None].expand(-1, self._positions)
+        latents = None
+        if self.config.squash:
+            shape = (self.config.chunk, math.prod(self._bound().shape))
+            latents = self._gaussian(torch.zeros(shape), torch.zeros(shape)).drawn(actions)
+        return ActionSample(actions, zeros_N, logprobs_NK=zeros_NK, latents=latents)
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """`model.safetensors` and `config.json`."""
@@ -204,7 +221,8 @@ class MLPPolicy(Model):
             return logprobs_BD1, policy.entropy()[..., None] if "entropy" in want else None
         executed_BDC, level = inputs["executed"], self._level
         entropy_BDK = policy.entropy_K(executed_BDC, level) if "entropy" in want else None
-        return policy.logprobs_K(actions, executed_BDC, level), entropy_BDK
+        drawn = inputs["units"] if self.config.squash else actions
+        return policy.logprobs_K(drawn, executed_BDC, level), entropy_BDK
 
     def _evaluate(
         self, module: nn.Module, observations: Mapping[str, Tensor], values: bool
@@ -217,10 +235,19 @@ class MLPPolicy(Model):
         if action.n is not None:
             return Categorical(outputs)
         shape = (self.config.chunk, math.prod(action.shape))
-        log_std_CA = cast("Tensor", module.log_std).float().view(shape)
+        if self.config.std == "free":
+            return self._gaussian(
+                outputs.unflatten(-1, shape), cast("Tensor", module.log_std).float().view(shape)
+            )
+        means, told = outputs.chunk(2, dim=-1)
+        log_std = (self.config.init_log_std + told).clamp(*LOG_STD)
+        return self._gaussian(means.unflatten(-1, shape), log_std.unflatten(-1, shape))
+
+    def _gaussian(self, means_CA: Tensor, log_std_CA: Tensor) -> Gaussian:
+        action = self._bound()
         bounded = math.isfinite(action.low) and math.isfinite(action.high)
-        return Gaussian(
-            outputs.unflatten(-1, shape),
+        return (Squashed if self.config.squash else Gaussian)(
+            means_CA,
             log_std_CA,
             centre=(action.high + action.low) / 2 if bounded else 0.0,
             half_range=(action.high - action.low) / 2 if bounded else 1.0,

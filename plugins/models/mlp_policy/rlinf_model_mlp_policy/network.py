@@ -22,8 +22,9 @@ class PolicyNetwork(nn.Module):
     """`[..., S]` states and `[..., H, W, 3]` pictures to `[..., outputs]` and `[...]` values.
 
     Features of pictures stand behind the state, and serve actions and values alike. `log_std`
-    (`[outputs]`) exists for continuous actions only, `value` only if it was asked for. The last layer of
-    the actions starts near zero, so that a new policy prefers no action.
+    (`[outputs]`) exists for continuous actions only; where the state tells it, there are as many outputs
+    again behind the means, which are added to its start. `value` exists only if it was asked for. The last
+    layer of the actions starts near zero, so that a new policy prefers no action.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         self.states = states
         sizes = [states + config.image_features * len(pictures), *config.hidden]
-        self.layers = nn.Sequential(*_hidden(sizes, config.activation), nn.Linear(sizes[-1], outputs))
+        told = 2 * outputs if continuous and config.std == "state" else outputs
+        self.layers = nn.Sequential(*_hidden(sizes, config.activation), nn.Linear(sizes[-1], told))
         self.log_std: nn.Parameter | None = None
-        if continuous:
+        if continuous and config.std == "free":
             self.log_std = nn.Parameter(torch.full((outputs,), config.init_log_std))
         self.pictures = nn.ModuleDict(
             {name: PictureEncoder(shape, config) for name, shape in sorted(pictures.items())}

@@ -39,16 +39,23 @@ def save_weights(
     (path / "config.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
-def load_weights(network: nn.Module, path: Path) -> None:
+def load_weights(network: nn.Module, path: Path, config: MLPPolicyConfig) -> None:
     """Fill the network; a value head that only one of the two has is left as it is, or left out.
 
-    Raises `ModelError` for a missing or unreadable file and for other sizes.
+    Raises `ModelError` for a missing or unreadable file, for other sizes and for another distribution.
     """
     file = path / "model.safetensors"
     try:
         tensors = load_file(file)
-    except (OSError, SafetensorError) as err:
-        raise ModelError(f"model.path (mlp_policy): cannot read {file}: {err}") from err
+        record = json.loads((path / "config.json").read_text())
+    except (OSError, ValueError, SafetensorError) as err:
+        raise ModelError(f"model.path (mlp_policy): cannot read {file} and its config.json: {err}") from err
+    for name in ("std", "squash"):
+        if record.get(name, getattr(config, name)) != getattr(config, name):
+            raise ModelError(
+                f"model.{name} (mlp_policy): {getattr(config, name)}: the policy in {path} was made with "
+                f"{record[name]}; set model.{name} to that"
+            )
     state = network.state_dict()
     if not (_is_valued(state) and _is_valued(tensors)):
         state, tensors = _without_values(state), _without_values(tensors)
