@@ -34,7 +34,7 @@ def write_mp4(
         options["g"] = str(keyframe_every)
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
-    with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
+    with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
         stream: Any = None  # Any: PyAV's
         for picture in frames:
             if stream is None:
