@@ -24,6 +24,9 @@ class Parts:
     def __init__(self, said: Mapping[str, Any], sizes: Sequence[int], start: Callable[..., Part]) -> None:
         self.name: str = said["name"]
         self.all: list[Part] = []
+        self._watched_pids: list[int] = []
+        self._poller = select.poll()
+        self._owners: dict[int, Part] = {}
         try:
             for i, size in enumerate(sizes):
                 first = sum(sizes[:i])
@@ -95,10 +98,7 @@ class Parts:
 
     def collect(self, longest_s: float) -> None:
         """Take in what the processes say; wait for it up to so long, and no longer than one may take."""
-        owners = {number: part for part in self.all for number in part.process.descriptors()}
-        poller = select.poll()
-        for number in owners:
-            poller.register(number, select.POLLIN)
+        poller, owners = self._watched()
         deadlines = [part.deadline for part in self.all if part.deadline is not None]
         longest_s = min([longest_s, *(deadline - time.monotonic() for deadline in deadlines)])
         told = poller.poll(None if longest_s == math.inf else max(0.0, longest_s) * 1000)
@@ -107,6 +107,17 @@ class Parts:
         now = time.monotonic()
         for part in self.all:
             part.watch(now)
+
+    def _watched(self) -> tuple[select.poll, dict[int, Part]]:
+        """What all processes may become readable on; made anew after one was replaced."""
+        pids = [part.process.pid for part in self.all]
+        if pids != self._watched_pids:
+            self._poller = select.poll()
+            self._owners = {number: part for part in self.all for number in part.process.descriptors()}
+            for number in self._owners:
+                self._poller.register(number, select.POLLIN)
+            self._watched_pids = pids
+        return self._poller, self._owners
 
     def close(self) -> None:
         """The processes have ended when this returns."""

@@ -112,6 +112,8 @@ def encode(value: Any, key: str) -> Any:  # Any: values of settings, and JSON va
     if is_dataclass(value) and not isinstance(value, type):
         cls = type(value)
         parts = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        if not parts:  # a plugin without settings reads none
+            return None
         named = {name: encode(part, f"{key}.{name}") for name, part in parts.items()}
         return {"dataclass": f"{cls.__module__}:{cls.__qualname__}", "fields": named}
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):

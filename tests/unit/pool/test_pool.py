@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from rlinf_core.errors import ConfigError, PluginError
+from rlinf_core.plugins import NoConfig
 from rlinf_core.pool.part import Lives
 from rlinf_core.pool.program import Program
 from rlinf_core.pool.protocol import decode, encode
@@ -191,6 +192,7 @@ def test_the_group_goes_on_while_a_process_starts(make: Make) -> None:
 def test_settings_cross_as_they_are_or_are_refused() -> None:
     config = CounterConfig(names={"x": [1.5, None, (True, "text")]}, nested=Nested((3, 4)))
     assert decode(encode(config, "simulator")) == config
+    assert decode(encode(NoConfig(), "simulator")) is None  # its module is more than other environments have
     with pytest.raises(ConfigError, match=r"simulator.names.x: a set cannot be told"):
         encode(CounterConfig(names={"x": {1}}), "simulator")
 
