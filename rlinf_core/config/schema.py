@@ -42,6 +42,9 @@ class TrainConfig:
     skip_gradient_free: bool = True  # leave out rows whose loss has exactly zero gradient
     max_prompt_tokens: int = 0  # drop longer prompts; 0 = longer than the context is an error
     num_envs: int = 0  # environments that run at once over all ranks; 0 = every episode of a step, at most 64
+    reward_shaping: Literal["none", "success", "relative"] = (
+        "none"  # success: 1 for the action that succeeds; relative: how much more than the action before
+    )
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,14 @@ RIVALS: Mapping[str, str] = {  # two ways to say one thing; 0 = not said
     "train.samples_per_step": "train.prompts_per_step",
 }
 UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or single ones
-    "text": ("train.num_envs", "env_pool", "video", "schedule.stages", "warm_start.demonstrations"),
+    "text": (
+        "train.num_envs",
+        "train.reward_shaping",
+        "env_pool",
+        "video",
+        "schedule.stages",
+        "warm_start.demonstrations",
+    ),
     "embodied": (
         "rollout",
         "data",

@@ -18,6 +18,7 @@ from rlinf_core.types import EpisodeRequest, Trajectory
 
 if TYPE_CHECKING:
     from rlinf_core.api import Observation, Simulator
+    from rlinf_core.roles.shaping import RewardShaping
 
 ATTEMPTS = 2  # at an episode whose simulator dies, before it is given up
 
@@ -80,11 +81,12 @@ class Group:
     is no episode.
     """
 
-    def __init__(self, simulator: Simulator, asker: tuple[int, int]) -> None:
+    def __init__(self, simulator: Simulator, asker: tuple[int, int], shaping: RewardShaping = "none") -> None:
         self.simulator = simulator
+        self._shaping = shaping
         self.asker = asker
         self.state: Literal["asked", "stepping", "starting", "done"] = "done"
-        self._seats = Seats(simulator.num_envs, simulator.max_episode_steps)
+        self._seats = self._empty()
         simulator.auto_reset = not simulator.restarts
         self._films = Films(simulator)
         self._shown: dict[str, NDArray[Any]] = {}
@@ -100,7 +102,7 @@ class Group:
 
     def start(self, rollout: Rollout) -> bool:
         """Begin one episode for each of the next requests; False if there is none."""
-        self._seats = Seats(self.simulator.num_envs, self.simulator.max_episode_steps)
+        self._seats = self._empty()
         self._begin(rollout)
         return self.state != "done"
 
@@ -119,6 +121,9 @@ class Group:
             if not self.simulator.concurrent:
                 leaving += self._take_in(rollout)
         return leaving
+
+    def _empty(self) -> Seats:
+        return Seats(self.simulator.num_envs, self.simulator.max_episode_steps, self._shaping)
 
     def _begin(self, rollout: Rollout) -> None:
         observation = self._fill(rollout.requests)

@@ -35,7 +35,8 @@ class EnvironmentWorker(Worker):
         self.lives = Lives(config.env_pool.restarts)
         first = context.seed + context.rank * groups
         simulators = build_simulators(config, num_envs, groups, first, self.lives)
-        self.groups = [Group(simulator, (context.rank, i)) for i, simulator in enumerate(simulators)]
+        shaping = config.train.reward_shaping
+        self.groups = [Group(each, (context.rank, i), shaping) for i, each in enumerate(simulators)]
         self.link: Link | None = None
         self._beside: tuple[str, ...] = ()  # the policy in this process
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rlinf_core.api.instructions import instruction_bytes
 from rlinf_core.errors import PluginError
+from rlinf_core.roles.shaping import RewardShaping, Shaping
 from rlinf_core.types import EpisodeRequest, Trajectory
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ class Seats:
     termination are `truncated`, and keep what was seen last, from which returns are bootstrapped.
     """
 
-    def __init__(self, count: int, max_episode_steps: int) -> None:
+    def __init__(self, count: int, max_episode_steps: int, shaping: RewardShaping = "none") -> None:
         self.limit = max_episode_steps
+        self._shaping = Shaping(shaping, count)
         self.running_N = np.zeros(count, dtype=bool)
         self._requests: list[EpisodeRequest | None] = [None] * count
         self._seeds_N = np.zeros(count, dtype=np.uint64)
@@ -48,6 +50,7 @@ class Seats:
         self._requests[n] = request
         self._seeds_N[n] = request.seed
         self.running_N[n] = True
+        self._shaping.begin(n)
         self._decisions_N[n] = self._executed_N[n] = 0
 
     def leave(self, n: int) -> EpisodeRequest:
@@ -78,12 +81,13 @@ class Seats:
         are of; returns the episodes that it ended."""
         at = np.flatnonzero(self.running_N)
         executed_RC = _until_success(transition)[at]
+        paid_RC = self._shaping.paid(at, transition.rewards_NC[at], executed_RC, transition.success_N[at])
         self._record(
             at,
             {
                 "actions": sample.actions.numpy(),
                 "executed": executed_RC,
-                **positions(sample, executed_RC, transition.rewards_NC[at]),
+                **positions(sample, executed_RC, paid_RC),
                 **({} if sample.latents is None else {"latents": sample.latents.numpy()}),
                 **{f"shown/{name}": array for name, array in shown.items()},
             },
@@ -149,12 +153,11 @@ class Seats:
 
 
 def positions(
-    sample: ActionSample, executed_RC: NDArray[np.bool_], rewards_RC: NDArray[np.float32]
+    sample: ActionSample, executed_RC: NDArray[np.bool_], paid_RC: NDArray[np.float32]
 ) -> dict[str, NDArray[Any]]:
     """`mask`, `logprobs` and `rewards` `[R, K]` of the K positions of a decision: one, or those
     of `sample.logprobs_NK`. An action's reward stands on its last position."""
     count, chunk = executed_RC.shape
-    paid_RC = np.where(executed_RC, rewards_RC, np.float32(0.0))
     if sample.logprobs_NK is None:
         mask_RK = executed_RC.any(1, keepdims=True)
         logprobs_RK = _chunk_logprobs(sample, executed_RC)[:, None]
