@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import select
 import time
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlinf_core.errors import PluginError
+from rlinf_core.errors import PluginError, RlinfError
 from rlinf_core.pool.part import Part
 from rlinf_core.pool.protocol import VERSION, Kind, Message
 
@@ -68,7 +69,11 @@ class Parts:
         for part in parts:
             self.wait(lambda part=part: part.ready)  # type: ignore[misc]  # bound now
             part.say(Kind.CALL, {"method": method, "arguments": arguments(part)}, raw)
-        self.wait(self.all_idle)
+        try:
+            self.wait(self.all_idle)
+        except RlinfError:
+            self._drain()
+            raise
         answers = [part.reply for part in parts if part.reply is not None]
         if lasting and len(answers) < len(parts):
             raise PluginError(f"simulator {self.name}: a process ended during {method}")
@@ -107,6 +112,12 @@ class Parts:
         now = time.monotonic()
         for part in self.all:
             part.watch(now)
+
+    def _drain(self) -> None:
+        """Let the others end what they were asked, so that the next answers are to the next questions."""
+        while not self.all_idle():
+            with contextlib.suppress(RlinfError):  # one error is on its way to the user already
+                self.collect(math.inf)
 
     def _watched(self) -> tuple[select.poll, dict[int, Part]]:
         """What all processes may become readable on; made anew after one was replaced."""

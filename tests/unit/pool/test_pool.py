@@ -167,6 +167,15 @@ def test_what_a_simulator_tells_its_user_is_raised_as_it_is(make: Make) -> None:
         make(CounterConfig(refuse="simulator.limit: never"))
 
 
+def test_after_a_refused_call_every_process_goes_on(make: Make) -> None:
+    pool = make()
+    pool.reset(SEEDS)
+    with pytest.raises(PluginError, match="simulator Counter has no expert"):
+        pool.expert([1.0] * 5)
+    assert pool.step(actions(1, 1, 1, 1, 1)).rewards_NC[:, 0].tolist() == [11, 21, 31, 41, 51]
+    assert pool.lives.used == 0
+
+
 def test_processes_are_started_again_so_often_and_no_more(make: Make) -> None:
     pool = make(lives=Lives(1))
     pool.reset(SEEDS)
