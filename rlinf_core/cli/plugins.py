@@ -11,7 +11,7 @@ import typer
 
 from rlinf_core.cli.table import print_table
 from rlinf_core.errors import ConfigError, PluginNotFoundError, suggest
-from rlinf_core.plugins import PluginInfo, plugins
+from rlinf_core.plugins import PluginInfo, SimulatorSpec, plugins
 from rlinf_core.plugins.kinds import OBSERVERS, SPECS, kind_named
 
 if TYPE_CHECKING:
@@ -83,15 +83,18 @@ def check(
 ) -> None:
     """Run the conformance checks of a plugin; exit code 1 if one fails.
 
-    KEY=VALUE changes a setting of the plugin for the checks; values are JSON or plain text.
+    KEY=VALUE changes a setting of the plugin for the checks; values are JSON or plain text. A simulator
+    that has an environment of its own is checked there.
     """
+    from rlinf_core.isolation import interpreter
     from rlinf_core.testing.checks import run_checks
     from rlinf_core.testing.subject import subject
 
     info = _find([text for text in named if "=" not in text])
     settings = _settings(info, [text for text in named if "=" in text])
     results = []
-    for result in run_checks(subject(info.kind, info.name, settings)):
+    apart = info.kind == SimulatorSpec.kind and interpreter(plugins().get(info.kind, info.name)) is not None
+    for result in run_checks(subject(info.kind, info.name, settings, isolated=apart)):
         results.append(result)
         if not as_json:
             _print_result(result)

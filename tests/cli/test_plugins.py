@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -127,6 +128,16 @@ def test_check_prints_each_check_and_its_outcome():
     output = in_process("check", "engines", "inline")
     assert "passed   check_engines_call: A host starts" in output
     assert output.splitlines()[-1] == "engines inline: 7 of 7 checks passed or skipped"
+
+
+@pytest.mark.parametrize(("python", "apart"), [(None, False), (Path("/there/bin/python"), True)])
+def test_check_uses_the_environment_of_a_simulator_where_there_is_one(monkeypatch, python, apart):
+    checked = []
+    monkeypatch.setattr("rlinf_core.isolation.interpreter", lambda spec: python)
+    monkeypatch.setattr("rlinf_core.testing.checks.run_checks", lambda subject: checked.append(subject) or [])
+    in_process("check", "simulators", "gymnasium", "id=Reacher-v5")
+    in_process("check", "engines", "inline")
+    assert [subject.isolated for subject in checked] == [apart, False]
 
 
 def test_check_refuses_unknown_settings():
