@@ -94,6 +94,11 @@ class Scene:
             self._seated = seat
             self._enter(seat.episode)
 
+    def show(self, seat: Seat) -> None:
+        """As `resume`; what is seen then follows from the episode alone, not from what ran before it."""
+        self.resume(seat)
+        self._enter(self._leave())
+
     def keep(self) -> None:
         """Write the episode that is in the model down in its seat."""
         if self._seated is not None:

@@ -95,7 +95,7 @@ class LiberoSimulator(Simulator):
         for k, n in enumerate(envs):
             seat = self._seats[n]
             if seat.task >= 0:
-                self._scene(seat)
+                self._stage.scene(seat.task).show(seat)
                 pictures[k] = self._stage.picture(seat.task, FOR_PEOPLE, "upright")
         return pictures
 
