@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf_core.errors import ConfigError
-from rlinf_core.media.offscreen import has_gpu, window
+from rlinf_core.media.offscreen import has_gpu, leave_out_unseen, window
 from rlinf_sim_libero.scene import Scene
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Camera:
         if not self._shadows:
             for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
                 self._geoms.flags[flag] = False
-            self._leave_out()
+            leave_out_unseen(self._geoms, scene.model, scene.data)
         mujoco.mjr_render(self._area, self._geoms, self._context)
         mujoco.mjr_readPixels(self._pixels, None, self._area, self._context)
         down, right = _TURNS[view]
@@ -78,26 +78,6 @@ class Camera:
         self._window.make_current()
         self._context.free()
         self._window.free()
-
-    def _leave_out(self) -> None:
-        """Meshes whose ball lies outside the pyramid that the camera sees."""
-        mujoco, model, data = self._mujoco, self._scene.model, self._scene.data
-        left, right = self._geoms.camera[0], self._geoms.camera[1]  # of two eyes in one place
-        forward, up = np.array(left.forward), np.array(left.up)
-        wide = left.frustum_top / left.frustum_near  # pictures are square
-        axes = np.stack([forward, np.cross(forward, up), up])
-        away_GX = (data.geom_xpos - (np.array(left.pos) + np.array(right.pos)) / 2) @ axes.T
-        reach_G = model.geom_rbound
-        aside_G = np.abs(away_GX[:, 1:]).max(axis=1) - away_GX[:, 0] * wide
-        unseen_G = (away_GX[:, 0] < -reach_G) | (aside_G > reach_G * np.hypot(1.0, wide))
-        for i in range(self._geoms.ngeom):
-            geom = self._geoms.geoms[i]
-            if (
-                geom.objtype == mujoco.mjtObj.mjOBJ_GEOM
-                and geom.type == mujoco.mjtGeom.mjGEOM_MESH
-                and unseen_G[geom.objid]
-            ):
-                geom.type = mujoco.mjtGeom.mjGEOM_NONE
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rlinf_sim_libero import camera as drawing
 from rlinf_sim_libero.camera import Camera
 from rlinf_sim_libero.config import LiberoConfig
 from rlinf_sim_libero.scene import Scene, axis_angle
@@ -45,9 +46,10 @@ def evaluation(task: int, actions: NDArray[np.float32]) -> tuple[Any, str, list[
 def pictures(scene: Scene, shadows: bool, whole: bool = True) -> dict[str, NDArray[np.int64]]:
     """As the scene is, with all meshes or without those outside."""
     camera = Camera(scene, SIZE, shadows)
-    if whole:
-        camera._leave_out = lambda: None  # type: ignore[method-assign]
+    leave_out = drawing.leave_out_unseen
+    drawing.leave_out_unseen = (lambda *_: None) if whole else leave_out
     drawn = {name: camera.frame(name, "raw").astype(np.int64) for name in CAMERAS}
+    drawing.leave_out_unseen = leave_out
     camera.close()
     return drawn
 

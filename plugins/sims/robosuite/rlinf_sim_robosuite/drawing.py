@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf_core.media.offscreen import has_gpu, window
+from rlinf_core.media.offscreen import has_gpu, leave_out_unseen, window
 
 _log = logging.getLogger(__name__)
 _MOST_GEOMS = 10000
@@ -49,8 +49,10 @@ class Eye:
         self._camera.fixedcamid = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera)
         everything, area = mujoco.mjtCatBit.mjCAT_ALL, mujoco.MjrRect(0, 0, size, size)
         mujoco.mjv_updateScene(model, data, self._options, self._force, self._camera, everything, self._scene)
-        for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
-            self._scene.flags[flag] = self._shadows
+        if not self._shadows:
+            for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+                self._scene.flags[flag] = False
+            leave_out_unseen(self._scene, model, data)
         mujoco.mjr_render(area, self._scene, self._context)
         pixels = np.empty((size, size, 3), dtype=np.uint8)
         mujoco.mjr_readPixels(pixels, None, area, self._context)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import math
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from rlinf_core.isolation import build, child_environment
 from rlinf_core.plugins import plugins
 from rlinf_core.testing import parametrize_with_checks
 
-ROOT = Path(__file__).resolve().parents[4]
 INSIDE = Path(__file__).parent / "inside/checks.py"
 pytestmark = pytest.mark.slow
 
@@ -34,12 +32,9 @@ def _is_list(node: ast.Assign) -> bool:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def python() -> Iterator[Path]:
-    """The interpreter of the environment, built once; `RLINF_ENVIRONMENTS` names another place for it."""
-    with pytest.MonkeyPatch.context() as patch:
-        if "RLINF_ENVIRONMENTS" not in os.environ:
-            patch.setenv("RLINF_ENVIRONMENTS", str(ROOT / ".venvs/environments"))
-        yield build(plugins().get("simulators", "robosuite")).python
+def python() -> Path:
+    """The interpreter of robosuite's environment, which is built if it is not there."""
+    return build(plugins().get("simulators", "robosuite")).python
 
 
 @pytest.fixture(scope="module")

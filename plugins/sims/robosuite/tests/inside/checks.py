@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rlinf_sim_robosuite import drawing
 from rlinf_sim_robosuite.config import RobosuiteConfig
 from rlinf_sim_robosuite.library import controllers, library, make
 from rlinf_sim_robosuite.simulator import RobosuiteSimulator
@@ -168,6 +169,20 @@ def pictures_are_robosuites_own_upright() -> None:
     assert table[60:75, 30:66].mean() > table[5:20, 5:30].mean()  # the white table is below the grey wall
 
 
+def what_is_left_out_of_a_picture_is_not_in_it() -> None:
+    cameras = ("agentview", "robot0_eye_in_hand", "birdview", "robot0_robotview")
+    ours = simulator(task="PickPlace", cameras=cameras, image_size=64)
+    ours.reset([1])
+    found = ours.step(actions(ours, 12)).observation.images
+    kept, drawing.leave_out_unseen = drawing.leave_out_unseen, lambda *scene: None
+    try:
+        expected = ours._observation([0]).images
+    finally:
+        drawing.leave_out_unseen = kept
+    for camera in cameras:
+        np.testing.assert_array_equal(found[camera], expected[camera], camera)
+
+
 def simulators_draw_side_by_side_and_after_one_was_closed() -> None:
     options = {"cameras": ("agentview",), "image_size": 48}
     first, second = simulator(2, **options), simulator(1, task="Door", **options)
@@ -316,6 +331,7 @@ CHECKS = [
     seeds_differ_and_sizes_too_where_the_scene_is_built_anew,
     a_saved_state_goes_on_bit_for_bit_in_another_simulator,
     pictures_are_robosuites_own_upright,
+    what_is_left_out_of_a_picture_is_not_in_it,
     simulators_draw_side_by_side_and_after_one_was_closed,
     every_controller_moves_a_panda_or_says_why_not,
     other_robots_and_two_arms_work,
