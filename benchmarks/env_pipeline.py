@@ -34,7 +34,20 @@ from rlinf_core.run.planning import prepare
 from rlinf_core.run.source import Source
 from rlinf_core.types import Experience, Trajectory
 
-CHANNELS = (8, 16, 24, 32, 48, 64, 96, 128)  # of the first convolution; twice as many in the others
+CHANNELS = (16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128)  # first convolution; the others: twice as many
+    16,
+    24,
+    32,
+    40,
+    48,
+    56,
+    64,
+    72,
+    80,
+    96,
+    112,
+    128,
+)  # of the first convolution; twice as many in the others
 ENVS = 8
 
 

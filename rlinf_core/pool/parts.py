@@ -89,9 +89,9 @@ class Parts:
         )
 
     def pictures(self, part: Part, envs: Sequence[int]) -> NDArray[Any]:
-        """Of these environments of a process; none of one that has died."""
+        """Of these environments of a process; none of one that has died, or has not started them since."""
         told = [n - part.first for n in envs]
-        answers = self.call("render_some", [part], lambda _: [told], lasting=False)
+        answers = self.call("render_some", [part], lambda _: [told], lasting=False) if part.begun else []
         if not answers:
             return np.empty((0, 0, 0, 3), dtype=np.uint8)
         return np.frombuffer(answers[0].raw, answers[0].said["type"]).reshape(answers[0].said["shape"])

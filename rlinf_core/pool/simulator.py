@@ -64,7 +64,11 @@ class SimulatorPool(Simulator):
             Part, program=program, memory=self._memory.descriptor, lives=self.lives, timeout_s=timeout_s
         )
         sizes = interval_sizes(num_envs, max(1, min(processes, num_envs)))
-        self._parts = Parts(said, sizes, start)
+        try:
+            self._parts = Parts(said, sizes, start)
+        except BaseException:
+            self._memory.close()
+            raise
         try:
             self._parts.wait(self._parts.all_ready)
             self._adopt()

@@ -148,14 +148,14 @@ def test_an_exception_in_a_step_is_a_loss_with_its_traceback(make: Make, caplog:
 
 
 def test_a_process_that_hangs_is_killed_and_named(make: Make, caplog: Any) -> None:
-    pool = make(timeout_s=0.5)
+    pool = make(timeout_s=1.5)
     pool.reset(SEEDS)
     began = time.monotonic()
     outcome = pool.step(actions(300, 1, 1, 1, 1))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert outcome.lost_N is not None
     assert outcome.lost_N[:3].all()
-    assert "gave no answer for 0.5 s (env_pool.timeout_s) and was killed" in caplog.text
+    assert "gave no answer for 1.5 s (env_pool.timeout_s) and was killed" in caplog.text
 
 
 def test_what_a_simulator_tells_its_user_is_raised_as_it_is(make: Make) -> None:
