@@ -17,10 +17,25 @@ def rlinf_register_simulators() -> list[SimulatorSpec]:
             config=LiberoConfig,
             target="rlinf_sim_libero.simulator:LiberoSimulator",
             provides=SimulatorCapabilities(save_state=True, render=True, offload=True),
-            example={"task": 0, "cameras": [], "settle_steps": 2, "max_episode_steps": 6},
+            example={  # a task of few and plain things
+                "suite": "libero_90",
+                "task": 20,
+                "cameras": [],
+                "settle_steps": 2,
+                "max_episode_steps": 6,
+            },
             isolation=Isolation(
                 lock="rlinf_sim_libero/lock.txt",
-                imports=("mujoco", "robosuite", "bddl", "libero"),
+                imports=(
+                    "mujoco",
+                    "bddl",
+                    "cv2",
+                    "gymnasium",
+                    "matplotlib",
+                    "numba",
+                    "scipy",
+                    "libero.libero",
+                ),
                 python=">=3.11,<3.13",
             ),
         )

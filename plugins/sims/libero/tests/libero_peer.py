@@ -86,6 +86,19 @@ def success(ours: LiberoSimulator, scene: Scene) -> dict[str, Any]:
     }
 
 
+def evicted(task: int) -> bool:
+    """Whether episodes of two tasks go on alike where one model is kept and where both are."""
+    actions = np.random.default_rng(1).uniform(-1, 1, (3, 2, 7)).astype(np.float32)
+    seen = []
+    for scenes in (1, 2):
+        config = LiberoConfig(SUITE, f"{task},0", cameras=(), settle_steps=1, scenes=scenes)
+        simulator = LiberoSimulator(config, 3, 0)
+        simulator.reset([0, 1, 2])
+        seen.append(np.stack([simulator.step(actions).observation.state for _ in range(2)]))
+        simulator.close()
+    return bool(np.array_equal(*seen))
+
+
 def compare(task: int) -> dict[str, Any]:
     """Physics, rewards and what is shown, after the same actions."""
     ours = LiberoSimulator(LiberoConfig(SUITE, task, image_size=SIZE), 2, 0)
@@ -116,6 +129,7 @@ def compare(task: int) -> dict[str, Any]:
         "pictures": furthest(pictures(scene, shadows=True), theirs(env)),
         "meshes_outside": furthest(pictures(scene, False, whole=False), pictures(scene, False)),
         "success": success(ours, scene),
+        "evicted": evicted(task),
     }
 
 

@@ -55,6 +55,11 @@ def test_no_pixel_differs_from_liberos_renderer_nor_where_unseen_meshes_are_left
 
 
 @pytest.mark.slow
+def test_episodes_do_not_depend_on_how_many_models_are_kept(compared: dict[str, Any]) -> None:
+    assert compared["evicted"] is True
+
+
+@pytest.mark.slow
 def test_success_pays_and_ends_an_episode_inside_a_chunk_and_shows(compared: dict[str, Any]) -> None:
     assert compared["success"] == {  # of two environments, in the first of which the stove was turned on
         "rewards": [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
