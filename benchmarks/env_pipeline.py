@@ -35,19 +35,6 @@ from rlinf_core.run.source import Source
 from rlinf_core.types import Experience, Trajectory
 
 CHANNELS = (16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128)  # first convolution; the others: twice as many
-    16,
-    24,
-    32,
-    40,
-    48,
-    56,
-    64,
-    72,
-    80,
-    96,
-    112,
-    128,
-)  # of the first convolution; twice as many in the others
 ENVS = 8
 
 
