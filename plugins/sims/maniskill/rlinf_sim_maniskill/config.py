@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from rlinf_core.errors import ConfigError
 
-Reward = Literal["shifted", "normalized", "dense", "relative", "sparse"]
+Reward = Literal["shifted", "normalized", "dense", "sparse"]
 Shown = Literal["all", "robot", "none"]
 Device = Literal["auto", "cpu", "cuda"]
 Objects = Literal["train", "test", "all"]
@@ -37,9 +37,7 @@ class ManiSkillConfig:
     control_mode: str = ""  # what actions mean, such as pd_ee_delta_pose; empty = the robot's first
     raw_actions: bool = False  # take actions in the controller's own units, not scaled to -1..1
     max_episode_steps: int = 0  # 0 = as registered
-    reward: Reward = (
-        "shifted"  # normalized = 0..1; shifted = that less 1; relative = dense less that of the step before
-    )
+    reward: Reward = "shifted"  # as ManiSkill pays; shifted = normalized, which is 0..1, less 1
     ignore_terminations: bool = False  # go on after success and failure, to the time limit
     state: Shown = "all"  # robot = without where objects are, beside images
     images: bool = False  # show pictures, `images/CAMERA`

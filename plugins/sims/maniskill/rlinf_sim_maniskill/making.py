@@ -14,6 +14,7 @@ from mani_skill.utils import download_asset
 
 from rlinf_core.errors import ConfigError
 from rlinf_sim_maniskill.drawing import NONE
+from rlinf_sim_maniskill.registry import robots
 
 if TYPE_CHECKING:
     from rlinf_sim_maniskill.config import ManiSkillConfig
@@ -23,7 +24,6 @@ MODES = {
     "shifted": "normalized_dense",
     "normalized": "normalized_dense",
     "dense": "dense",
-    "relative": "dense",
     "sparse": "sparse",
 }
 KNOWN = {  # parts of what ManiSkill says, and the setting it is about
@@ -32,12 +32,13 @@ KNOWN = {  # parts of what ManiSkill says, and the setting it is about
     "not found in the dict of registered agents": "robot",
     "Download it by running": "id",
 }
+PHOTOGRAPHED = "widowx250s"  # robots that bring such a camera
 METHODS = {"normalized_dense": "compute_normalized_dense_reward", "dense": "compute_dense_reward"}
 
 
 def make(spec: Any, config: ManiSkillConfig, count: int, renderer: str) -> BaseEnv:  # Any: of ManiSkill
     """Raises `ConfigError` for what the task does not have."""
-    wanted = arguments(spec.cls, config, count, renderer)
+    wanted = arguments(spec, config, count, renderer)
     try:
         with _unasked():
             return spec.make(**wanted)
@@ -70,8 +71,9 @@ def _refuse(question: str) -> bool:
     raise FileNotFoundError(question.partition(" Would you like")[0])
 
 
-def arguments(cls: type[BaseEnv], config: ManiSkillConfig, count: int, renderer: str) -> dict[str, Any]:
+def arguments(spec: Any, config: ManiSkillConfig, count: int, renderer: str) -> dict[str, Any]:
     """What the task is constructed with."""
+    cls = spec.cls
     found: dict[str, Any] = {
         "num_envs": count,
         "obs_mode": _observation_mode(cls, config),
@@ -85,13 +87,24 @@ def arguments(cls: type[BaseEnv], config: ManiSkillConfig, count: int, renderer:
         found["control_mode"] = config.control_mode
     if config.robot:
         found["robot_uids"] = config.robot
-    if not issubclass(cls, BaseDigitalTwinEnv):  # whose cameras are those of photographs
+    if not issubclass(cls, BaseDigitalTwinEnv):
         found["human_render_camera_configs"] = {"width": RENDER_SIZE, "height": RENDER_SIZE}
-        if config.image_size:
-            found["sensor_configs"] = {"width": config.image_size, "height": config.image_size}
-    if config.assets:
+    if config.image_size and not _like_photographs(spec, config):
+        found["sensor_configs"] = {"width": config.image_size, "height": config.image_size}
+    if "variant" in spec.default_kwargs:  # a task of ours
         found |= {"assets": config.assets, "objects": config.objects}
+    elif config.assets:
+        raise ConfigError(
+            f"simulator.assets (maniskill): {config.id} takes none; tasks PutOnPlateInScene25... do"
+        )
     return found | dict(config.kwargs)
+
+
+def _like_photographs(spec: Any, config: ManiSkillConfig) -> bool:
+    """Whether cameras are those of real ones, whose pictures are resized, for they would be cut otherwise."""
+    return issubclass(spec.cls, BaseDigitalTwinEnv) or any(
+        uid.startswith(PHOTOGRAPHED) for uid in robots(config, spec)
+    )
 
 
 def _observation_mode(cls: type[BaseEnv], config: ManiSkillConfig) -> str:

@@ -24,6 +24,7 @@ from mani_skill.utils.structs.actor import Actor
 from mani_skill.utils.structs.pose import Pose
 from mani_skill.utils.structs.types import SimConfig
 
+from rlinf_core.errors import ConfigError
 from rlinf_sim_maniskill.catalogue import Item, read_catalogue
 from rlinf_sim_maniskill.overlay import Overlay
 from rlinf_sim_maniskill.room import TOP, build_room, build_thing, parked, standing, turned_half
@@ -60,6 +61,11 @@ class PutOnPlate(BaseEnv):  # type: ignore[misc]  # untyped
         num_envs: int = 1,
         **kwargs: Any,
     ) -> None:
+        if robot_uids not in BASES:
+            raise ConfigError(
+                f"simulator.robot (maniskill): {robot_uids!r} does not put things on plates; {WIDOWX} (the "
+                f"default) and {PANDA} do"
+            )
         self.variant, self.subset = VARIANTS[variant], objects
         self.catalogue = read_catalogue(assets)
         check(self.variant, self.catalogue, self.subset)

@@ -66,7 +66,7 @@ def _check_files(config: ManiSkillConfig, spec: Spec) -> None:
         return
     from mani_skill import ASSET_DIR
 
-    asked = [uid for uid in (config.id, *_robots(config, spec)) if _needs(uid)]
+    asked = [uid for uid in (config.id, *robots(config, spec)) if _needs(uid)]
     folder = os.environ.get("MS_ASSET_DIR", "")
     variable = f"MS_ASSET_DIR={folder} " if folder else ""
     commands = "; ".join(
@@ -80,7 +80,7 @@ def _check_files(config: ManiSkillConfig, spec: Spec) -> None:
 
 
 def _sources(config: ManiSkillConfig, spec: Spec) -> Iterator[str]:
-    for uid in (spec.uid, *_robots(config, spec)):
+    for uid in (spec.uid, *robots(config, spec)):
         yield from _needs(uid)
 
 
@@ -98,7 +98,7 @@ def _is_there(source: str) -> bool:
     return bool(assets.is_data_source_downloaded(source))
 
 
-def _robots(config: ManiSkillConfig, spec: Spec) -> list[str]:
+def robots(config: ManiSkillConfig, spec: Spec) -> list[str]:
     """That the task will have; as far as it says."""
     if config.robot:
         return [config.robot]

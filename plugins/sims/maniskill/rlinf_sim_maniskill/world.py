@@ -56,13 +56,11 @@ class World:
         self.actions = ActionLayout(self.env.single_action_space, config.id, config.raw_actions)
         self._observed: Any = self.env._init_raw_obs  # Any: tensors by name; None = not looked yet
         self._info: dict[str, Any] = {}
-        self._worth_N = np.zeros(count, dtype=np.float32)  # dense reward of the step before
 
     def start(self, seeds: Mapping[int, int]) -> None:
         """New episodes. In a batch they are started one by one, since ManiSkill draws those that start
         together from the seed of the first; what is seen is looked at once, afterwards."""
         for n, seed in seeds.items():
-            self._worth_N[n] = 0.0
             if self.count == 1:
                 with self._building():
                     self._observed, self._info = self.env.reset(seed=seed % SEEDS)
@@ -111,7 +109,7 @@ class World:
         plain = {
             name: value for name, value in vars(self.env).items() if isinstance(value, bool | int | float)
         }
-        return {"physics": state, "own": own, "plain": plain, "worth": self._worth_N.copy()}
+        return {"physics": state, "own": own, "plain": plain}
 
     def restore(self, saved: State, seeds: Mapping[int, int]) -> None:
         """Go on from what a world of the same task remembers of episodes that began with these seeds."""
@@ -124,7 +122,6 @@ class World:
             else:
                 setattr(self.env, name, torch.as_tensor(value, device=self.env.device))
         vars(self.env).update(saved["plain"])
-        self._worth_N[:] = saved["worth"]
         self._observed = None
 
     def close(self) -> None:
@@ -143,9 +140,6 @@ class World:
         match self._config.reward:
             case "shifted":
                 return paid_N - 1.0
-            case "relative":
-                gained_N, self._worth_N = paid_N - self._worth_N, paid_N
-                return gained_N
             case "sparse" if self.env.reward_mode == NONE:
                 return success_N.astype(np.float32) - failure_N.astype(np.float32)
         return paid_N

@@ -25,7 +25,7 @@ HIGH = 1.0  # metres
 
 
 def simulator(task: str, assets: Path, **options: Any) -> ManiSkillSimulator:
-    settings = {"robot": "panda", "control_mode": "pd_ee_delta_pos", "reward": "relative", **options}
+    settings = {"robot": "panda", "control_mode": "pd_ee_delta_pos", "reward": "dense", **options}
     return ManiSkillSimulator(
         ManiSkillConfig(f"PutOnPlateInScene25{task}", assets=str(assets), **settings), 1, 0
     )
@@ -65,8 +65,9 @@ def placed(assets: Path, seed: int) -> dict[str, Any]:
         if outcome.terminated_NC.any() or outcome.truncated_NC.any():
             return {
                 "instruction": instruction,
-                "paid": [each for each in paid if each],
-                "held_after": paid.index(0.1, paid.index(0.1) + 1) - paid.index(0.1),
+                "paid": sorted(set(paid)),
+                "falls": bool((np.diff(paid) < 0).any()),
+                "held_after": paid.index(0.2) - paid.index(0.1),
                 "success": bool(outcome.success_N[0] and outcome.terminated_NC[0, 0]),
             }
 
@@ -99,8 +100,19 @@ def pictures(assets: Path) -> dict[str, Any]:
     seen = one.reset([3]).images["3rd_view_camera"][0]
     drawn = one.render()
     table = one._worlds[0][1].env.episodes[0].table
+    other = simulator("Main-v3", assets, images=True, state="none", image_size=64)
+    other.reset([3])
+    actions = np.random.default_rng(0).uniform(-1, 1, (1, 3, 4)).astype(np.float32)
+    whole = one.step(actions).observation.images["3rd_view_camera"]
+    parts = [other.step(actions[:, c : c + 1]).observation.images["3rd_view_camera"] for c in range(3)]
     same = (seen == seen[-1, 0]).all(axis=-1).mean()
-    return {"corner": seen[-1, 0].tolist(), "table": table, "share": float(same), "drawn": list(drawn.shape)}
+    return {
+        "corner": seen[-1, 0].tolist(),
+        "table": table,
+        "share": float(same),
+        "drawn": list(drawn.shape),
+        "chunked": bool((whole == parts[-1]).all() and (whole != parts[0]).any()),
+    }
 
 
 def refused(**options: Any) -> str:
@@ -124,6 +136,7 @@ if __name__ == "__main__":
         "moved": arranged("PositionChangeTo-v1", bare, objects="test"),
         "pictures": pictures(whole),
         "without_tables": refused(assets=bare),
+        "robot": refused(assets=bare, robot="fetch"),
         "widowx": refused(assets=bare, robot=""),
     }
     print(json.dumps(found))

@@ -183,9 +183,10 @@ def played(inside: Callable[..., Found], tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.slow
-def test_an_expert_is_paid_for_grasp_hold_and_place_once_each(played: Found) -> None:
+def test_an_expert_reaches_grasp_hold_and_place_and_what_it_is_worth(played: Found) -> None:
     for each in played["placed"]:
-        assert each["paid"] == [0.1, 0.1, 1.0]
+        assert each["paid"] == [0.0, 0.1, 0.2, 1.2]
+        assert each["falls"] is False
         assert each["held_after"] == 4  # the fifth step in a row
         assert each["success"] is True
     assert [each["instruction"] for each in played["placed"]] == [
@@ -215,6 +216,7 @@ def test_things_stand_on_the_table_and_lie_still_unless_they_are_moved(played: F
 def test_what_assets_or_robots_lack_is_said_before_anything_is_built(played: Found) -> None:
     assert "has no more_table" in played["without_tables"]
     assert "widowx250s" in played["widowx"]
+    assert "simulator.robot (maniskill): 'fetch' does not put things on plates" in played["robot"]
 
 
 @pytest.mark.slow
@@ -226,3 +228,4 @@ def test_pictures_show_the_table_of_the_episode(played: Found) -> None:
     assert seen["corner"] == [10 * table, 100, 200 - 5 * table]
     assert 0.6 < seen["share"] < 0.99
     assert seen["drawn"] == [1, 256, 256, 3]
+    assert seen["chunked"] is True  # the last picture of a chunk is that after its actions one by one

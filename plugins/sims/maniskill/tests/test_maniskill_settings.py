@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +16,14 @@ from rlinf_sim_maniskill.layout import ActionLayout
 from rlinf_sim_maniskill.pictures import resized
 from rlinf_sim_maniskill.simulator import ManiSkillSimulator
 
+from rlinf_core.config.check import check
+from rlinf_core.config.compose import compose
+from rlinf_core.config.options import Options
 from rlinf_core.errors import ConfigError
 from rlinf_core.isolation import environment_of
 from rlinf_core.plugins import plugins
+
+PAGE = Path(__file__).resolve().parents[4] / "docs/simulators-maniskill.md"
 
 
 def box(low: list[float], high: list[float]) -> Any:
@@ -31,7 +39,7 @@ def box(low: list[float], high: list[float]) -> Any:
         ({"image_size": 4}, r"simulator.image_size \(maniskill\): 4"),
         (
             {"reward": "kind"},
-            r"simulator.reward \(maniskill\): 'kind': use one of shifted, normalized, dense",
+            r"simulator.reward \(maniskill\): 'kind': use one of shifted, normalized, dense, sparse",
         ),
         ({"state": "robot"}, r"simulator.state \(maniskill\): robot without simulator.images"),
         ({"device": "tpu"}, r"simulator.device \(maniskill\): 'tpu': use one of auto, cpu, cuda"),
@@ -92,3 +100,17 @@ def test_pictures_shrink_by_means_and_grow_by_neighbours() -> None:
     assert small[0, ..., 0].tolist() == [[5, 25], [45, 65]]
     large = resized(ramp, 4)
     assert large[0, ..., 0].tolist() == [[0, 10, 20, 30]] * 2 + [[40, 50, 60, 70]] * 2
+
+
+def test_the_runs_of_the_page_pass_the_checks() -> None:
+    commands = re.findall(r"^rlinf train (.*)$", PAGE.read_text().replace("\\\n", " "), re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        words = shlex.split(command)
+        named = dict(zip(words[:6:2], words[1:6:2], strict=True))
+        options = Options(
+            **{name.removeprefix("--"): value for name, value in named.items()}, overrides=tuple(words[6:])
+        )
+        config = compose(options)
+        assert check(config, plugins()) == []
+        assert config.simulator.config.id in ("PushCube-v1", "PutOnPlateInScene25Main-v3")
