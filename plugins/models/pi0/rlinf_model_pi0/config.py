@@ -7,13 +7,15 @@ from typing import Any, Literal
 
 from rlinf_core.errors import ConfigError
 
+FIVE = "tiny_pi05"  # the preset of pi0.5
+
 
 @dataclass(frozen=True)
 class Pi0Config:
     """Which checkpoint, what it sees, and how its flow is sampled."""
 
     path: str = ""  # directory of a checkpoint in the transformers layout
-    preset: Literal["", "tiny"] = ""  # a small architecture with random weights, instead of `path`
+    preset: Literal["", "tiny", "tiny_pi05"] = ""  # a small network with random weights, instead of `path`
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the parameters
     train: Literal["expert", "all"] = "expert"  # the action expert alone, or the vision-language model too
     chunk: int = 0  # actions executed of each decision; 0 = as many as the checkpoint predicts
@@ -27,10 +29,12 @@ class Pi0Config:
     noisy_steps: Literal["all", "one"] = "all"  # every step, or one that is drawn for each decision
     cameras: tuple[str, ...] = ()  # in this order; () = all that the simulator has, by name
     prompt: str = ""  # the instruction where the simulator gives none
-    prompt_tokens: int = 48  # room for the instruction, padded
+    prompt_tokens: int = 0  # room for the prompt, padded; 0 = 48, or 200 in pi0.5, whose prompt has the state
     tokenizer: str = ""  # directory of the tokenizer; "" = beside the weights
     statistics: str = ""  # file of state and action statistics; "" = beside the weights, if there is one
-    normalization: Literal["mean_std", "quantiles"] = "mean_std"  # which of the statistics are used
+    normalization: Literal["auto", "mean_std", "quantiles"] = (
+        "auto"  # which of the statistics are used; auto = mean_std, or quantiles in pi0.5
+    )
 
     def __post_init__(self) -> None:
         if self.path and self.preset:
@@ -41,7 +45,7 @@ class Pi0Config:
             value = getattr(self, name)
             if value not in allowed:
                 raise ConfigError(f"model.{name} (pi0): {value!r}: use {' or '.join(map(repr, allowed))}")
-        for name, least in (("chunk", 0), ("steps", 0), ("prompt_tokens", 2)):
+        for name, least in (("chunk", 0), ("steps", 0), ("prompt_tokens", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"model.{name} (pi0): {getattr(self, name)}: must be {least} or more")
         if not 0.0 < self.noise_level <= 10.0:
@@ -57,10 +61,10 @@ class Pi0Config:
 
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
-    "preset": ("", "tiny"),
+    "preset": ("", "tiny", FIVE),
     "dtype": ("float32", "bfloat16"),
     "train": ("expert", "all"),
     "noise": ("sde", "learned"),
     "noisy_steps": ("all", "one"),
-    "normalization": ("mean_std", "quantiles"),
+    "normalization": ("auto", "mean_std", "quantiles"),
 }

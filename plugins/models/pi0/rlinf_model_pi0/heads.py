@@ -14,6 +14,7 @@ from torch.nn.utils import skip_init
 
 from rlinf_core.errors import ModelError
 from rlinf_model_pi0.config import Pi0Config
+from rlinf_model_pi0.network import is_five
 
 VALUE, NOISE = "value_head", "noise_head"
 
@@ -28,7 +29,8 @@ def attach(module: Any, config: Pi0Config, *, valued: bool) -> None:  # Any: see
     """Add the heads: float32, saying 0 of everything. Draws no random number. Any: see above."""
     size, dimensions = module.config.dit_config.hidden_size, module.config.max_action_dim
     if valued:
-        setattr(module, VALUE, _zero_linear(size, 1))
+        seen = module.config.vlm_config.text_config.hidden_size if is_five(module) else size
+        setattr(module, VALUE, _zero_linear(seen, 1))
     if config.noise == "learned":
         setattr(module, NOISE, _zero_linear(size, dimensions))
 

@@ -44,14 +44,16 @@ class Pi0(Model):
 
     def bind(self, observation_space: Mapping[str, Space], action_space: Space) -> None:
         """Raises `ModelError` for spaces that do not fit the checkpoint, its statistics or the settings."""
-        self._observations = Observations(self.config, self._architecture, observation_space, action_space)
+        self._observations = Observations(
+            self.config, self._architecture, observation_space, action_space, checkpoint.is_five(self.config)
+        )
 
     def add_value_head(self) -> None:
         """Modules get a `value_head` from now on, which says 0 before it is trained."""
         self._valued = True
 
     def value_head(self, module: nn.Module) -> nn.Module | None:
-        """The linear layer on the state token, that `add_value_head` asked for."""
+        """The linear layer on the view of the observation, that `add_value_head` asked for."""
         return cast("nn.Module | None", getattr(heads.base_of(module), heads.VALUE, None))
 
     def set_logprob_level(self, level: LogprobLevel) -> None:

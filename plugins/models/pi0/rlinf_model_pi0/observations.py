@@ -35,8 +35,10 @@ class Observations:
         architecture: Any,  # Any: a transformers configuration
         observation_space: Mapping[str, Space],
         action_space: Space,
+        five: bool = False,
     ) -> None:
         self.config = config
+        self._five = five
         self._vlm = architecture.vlm_config
         self._sizes = (architecture.max_state_dim, architecture.max_action_dim)
         if action_space.n is not None:
@@ -77,7 +79,9 @@ class Observations:
         texts = [""] * len(first)
         if "instruction" in shown:
             texts = instruction_texts(shown["instruction"].cpu().numpy())
-        tokens_ML = self.prompts.encode([text or self.config.prompt for text in texts], self._image_tokens)
+        asked = [text or self.config.prompt for text in texts]
+        told_MS = self._units(inputs["state"]).cpu().numpy() if self._five else None
+        tokens_ML = self.prompts.encode(asked, self._image_tokens, told_MS)
         return {**inputs, "tokens": tokens_ML.to(first.device)}
 
     def pictures(self, inputs: Mapping[str, Tensor]) -> Tensor | None:
@@ -87,10 +91,13 @@ class Observations:
 
     def state(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """`[M, S]` in the network's units, padded."""
-        state_MS = inputs["state"].float()
-        if self._state_units is not None:
-            state_MS = self._state_units.forward(state_MS)
+        state_MS = self._units(inputs["state"])
         return functional.pad(state_MS, (0, self._sizes[0] - state_MS.shape[1]))
+
+    def _units(self, state_MS: Tensor) -> Tensor:
+        """Of the network."""
+        state_MS = state_MS.float()
+        return state_MS if self._state_units is None else self._state_units.forward(state_MS)
 
     def actions(self, units_NCA: Tensor) -> Tensor:
         """What is executed, in the simulator's units."""
@@ -100,7 +107,7 @@ class Observations:
         """Write tokenizer and statistics beside exported weights."""
         self.prompts.save(path)
         if self.statistics is not None:
-            self.statistics.save(path)
+            self.statistics.save(path)  # first of those that are looked for
 
     @cached_property
     def prompts(self) -> Prompts:
@@ -111,7 +118,8 @@ class Observations:
         else:
             key = "model.tokenizer" if config.tokenizer else "model.path"
             tokenizer = load_tokenizer(Path(config.tokenizer or config.path), key)
-        return Prompts(tokenizer, self._vlm.image_token_id, config.prompt_tokens)
+        room = config.prompt_tokens or (200 if self._five else 48)
+        return Prompts(tokenizer, self._vlm.image_token_id, room)
 
     @property
     def _image_tokens(self) -> int:
@@ -119,10 +127,16 @@ class Observations:
         side = int(vision.image_size // vision.patch_size)
         return len(self.cameras) * side**2
 
+    @property
+    def _normalization(self) -> str:
+        if self.config.normalization == "auto":
+            return "quantiles" if self._five else "mean_std"
+        return self.config.normalization
+
     def _of_actions(self, space: Space) -> Affine:
         """By statistics, or else from -1..1 to the simulator's box, if it is bounded."""
         if self.statistics is not None:
-            return self.statistics.affine("actions", self.config.normalization, self.dimensions)
+            return self.statistics.affine("actions", self._normalization, self.dimensions)
         bounded = math.isfinite(space.low) and math.isfinite(space.high)
         centre, half = ((space.high + space.low) / 2, (space.high - space.low) / 2) if bounded else (0.0, 1.0)
         return Affine(torch.tensor(centre), torch.tensor(half))
@@ -130,7 +144,7 @@ class Observations:
     def _of_state(self) -> Affine | None:
         if self.statistics is None or not self._states:
             return None
-        return self.statistics.affine("state", self.config.normalization, self._states)
+        return self.statistics.affine("state", self._normalization, self._states)
 
 
 def _cameras(config: Pi0Config, observation_space: Mapping[str, Space]) -> list[str]:

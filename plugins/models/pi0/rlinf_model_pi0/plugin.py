@@ -13,7 +13,7 @@ def rlinf_register_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="pi0",
-            summary="Flow-matching action expert over PaliGemma, sampled with noise so that RL can train it",
+            summary="pi0 and pi0.5: a flow of actions over PaliGemma, sampled so that RL can train it",
             config=Pi0Config,
             target="rlinf_model_pi0.model:Pi0",
             provides=ModelCapabilities(

@@ -1,4 +1,4 @@
-"""Instructions as token ids. Axes: M decisions, L tokens."""
+"""Instructions as token ids. Axes: M decisions, L tokens, S state size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rlinf_core.errors import ModelError
@@ -15,8 +17,12 @@ PAD, EOS, BOS, UNKNOWN = range(4)
 VOCABULARY = 4 + 256  # of the presets: one token a byte
 
 
+_STATE_EDGES = np.linspace(-1.0, 1.0, 257)[:-1]  # of the 256 numbers that a state is told in
+
+
 class Prompts:
-    """The pictures' placeholders, a BOS, the instruction and a line end, padded behind."""
+    """The pictures' placeholders, a BOS, the instruction and a line end, padded behind; or, in pi0.5, the
+    task, the state in whole numbers and the question for actions."""
 
     def __init__(self, tokenizer: Any, image_id: int, room: int) -> None:  # Any: a transformers tokenizer
         self._tokenizer = tokenizer
@@ -24,12 +30,15 @@ class Prompts:
         self._room = room
         self._known: dict[str, list[int]] = {}
 
-    def encode(self, texts: Sequence[str], image_tokens: int) -> Tensor:
-        """`[M, L]` int64; padding is -1. Raises `ModelError` for a text that is too long."""
+    def encode(
+        self, texts: Sequence[str], image_tokens: int, states_MS: NDArray[np.float32] | None = None
+    ) -> Tensor:
+        """`[M, L]` int64; padding is -1. States, normalised, are part of the prompt if they are given. Raises
+        `ModelError` for a text that is too long."""
         tokens_ML = torch.full((len(texts), image_tokens + self._room), -1)
         tokens_ML[:, :image_tokens] = self._image_id
-        for row_L, text in zip(tokens_ML, texts, strict=True):
-            ids = self._ids(text)
+        for row, (row_L, text) in enumerate(zip(tokens_ML, texts, strict=True)):
+            ids = self._ids(text) if states_MS is None else self._asked(text, states_MS[row])
             row_L[image_tokens : image_tokens + len(ids)] = torch.tensor(ids)
         return tokens_ML
 
@@ -39,19 +48,30 @@ class Prompts:
 
     def _ids(self, text: str) -> list[int]:
         if text not in self._known:
-            cleaned = " ".join(text.replace("_", " ").split())
-            ids = [self._tokenizer.bos_token_id, *self._plain(cleaned), *self._plain("\n")]
-            if len(ids) > self._room:
-                raise ModelError(
-                    f"model.prompt_tokens (pi0): the instruction {text!r} takes {len(ids)} tokens, there is "
-                    f"room for {self._room}"
-                )
-            self._known[text] = ids
+            ids = [self._tokenizer.bos_token_id, *self._plain(_cleaned(text)), *self._plain("\n")]
+            self._known[text] = self._fitting(ids, text)
         return self._known[text]
+
+    def _asked(self, text: str, state_S: NDArray[np.float32]) -> list[int]:
+        numbers = np.digitize(state_S, _STATE_EDGES) - 1
+        prompt = f"Task: {_cleaned(text)}, State: {' '.join(map(str, numbers))};\nAction: "
+        return self._fitting([self._tokenizer.bos_token_id, *self._plain(prompt)], prompt)
+
+    def _fitting(self, ids: list[int], text: str) -> list[int]:
+        if len(ids) > self._room:
+            raise ModelError(
+                f"model.prompt_tokens (pi0): the prompt {text!r} takes {len(ids)} tokens, there is room for "
+                f"{self._room}"
+            )
+        return ids
 
     def _plain(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return ids
+
+
+def _cleaned(text: str) -> str:
+    return " ".join(text.replace("_", " ").split())
 
 
 def load_tokenizer(path: Path, key: str) -> Any:  # Any: a transformers tokenizer

@@ -111,19 +111,19 @@ class Sampler:
         return Judged(summed(reached.logprobs(to_MCA)), summed(reached.entropy()), first_ME)
 
     def look(self, seen: Seen) -> Tensor:
-        """`[M, E]` the expert's view of the observation, from the state token alone."""
-        return network.expert(heads.base_of(self.module), seen.before, seen.state_MS)[:, 0]
+        """`[M, E]` the view of the observation, whatever is drawn."""
+        return network.view(heads.base_of(self.module), seen.before, seen.state_MS)
 
     def _step(self, seen: Seen, state_MCA: Tensor, step_M: Tensor) -> tuple[Gaussian, Tensor, Tensor]:
-        """Where a noisy step leads, the velocity, and the state token's hidden state."""
+        """Where a noisy step leads, the velocity, and the view of the observation."""
         base = heads.base_of(self.module)
-        hidden_MTE = network.expert(base, seen.before, seen.state_MS, state_MCA, self.flow.time(step_M))
-        hidden_MCE = hidden_MTE[:, 1:]
+        time_M = self.flow.time(step_M)
+        hidden_MCE, view_ME = network.actions(base, seen.before, seen.state_MS, state_MCA, time_M)
         velocity_MCA = network.velocity(base, hidden_MCE)
         if self.config.noise == "sde":
-            return self.flow.sde(state_MCA, velocity_MCA, step_M), velocity_MCA, hidden_MTE[:, 0]
+            return self.flow.sde(state_MCA, velocity_MCA, step_M), velocity_MCA, view_ME
         std_MCA = heads.deviations(self.module, hidden_MCE, self.config.noise_bounds)
-        return self.flow.learned(state_MCA, velocity_MCA, std_MCA), velocity_MCA, hidden_MTE[:, 0]
+        return self.flow.learned(state_MCA, velocity_MCA, std_MCA), velocity_MCA, view_ME
 
     def _noise(self, seeds: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
         """Where the flow starts `[N, C, A]`, and the noise of every step `[N, steps, C, A]`."""

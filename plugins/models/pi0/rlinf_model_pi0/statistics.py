@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from rlinf_core.errors import ModelError
 
 FILES = ("statistics.json", "processor_config.json")  # looked for beside the weights, in this order
+ASSETS = "assets"  # OpenPI's folder of statistics, one a robot
+_OPENPI = f"{ASSETS}/*/norm_stats.json"
+_LEROBOT = "policy_preprocessor_step_*_normalizer_processor.safetensors"
+_LEROBOT_PARTS = {"state": "observation.state", "actions": "action"}
 Numbers = dict[str, list[float]]
+NAMES = ("mean", "std", "q01", "q99")
 
 
 @dataclass(frozen=True)
@@ -83,12 +90,27 @@ def find_statistics(file: str, beside: str) -> Statistics | None:
                 "or q01 and q99), nor state_mean, state_std, actions_mean and actions_std"
             )
         return found
-    places = [Path(beside) / name for name in FILES] if beside else []
-    read = (_read(place) for place in places if place.is_file())
+    read = (_read(place) for place in (_places(Path(beside)) if beside else []))
     return next((found for found in read if found is not None), None)
 
 
+def _places(folder: Path) -> list[Path]:
+    """Of transformers and of ours, of LeRobot and of OpenPI. Raises `ModelError` for several of one kind."""
+    found = [folder / name for name in FILES if (folder / name).is_file()]
+    for pattern in (_LEROBOT, _OPENPI):
+        files = sorted(folder.glob(pattern))
+        if len(files) > 1 and not found:
+            raise ModelError(
+                f"model.statistics (pi0): {folder} holds several: "
+                f"{', '.join(str(file.relative_to(folder)) for file in files)}; name one"
+            )
+        found += files
+    return found
+
+
 def _read(file: Path) -> Statistics | None:
+    if file.suffix == ".safetensors":
+        return _read_lerobot(file)
     try:
         content: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError) as err:
@@ -99,8 +121,23 @@ def _read(file: Path) -> Statistics | None:
     return Statistics(str(file), parts) if parts else None
 
 
+def _read_lerobot(file: Path) -> Statistics | None:
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as err:
+        raise ModelError(f"model.statistics (pi0): cannot read {file}: {err}") from err
+    parts = {
+        part: {
+            name: tensors[f"{key}.{name}"].flatten().tolist() for name in NAMES if f"{key}.{name}" in tensors
+        }
+        for part, key in _LEROBOT_PARTS.items()
+    }
+    parts = {part: numbers for part, numbers in parts.items() if numbers}
+    return Statistics(str(file), parts) if parts else None
+
+
 def _numbers(content: dict[str, Any], part: str) -> Numbers:  # Any: JSON
     nested = content.get(part, {})
     flat = {name: content.get(f"{part}_{name}") for name in ("mean", "std")}
     found = {**{name: value for name, value in flat.items() if value is not None}, **nested}
-    return {name: found[name] for name in ("mean", "std", "q01", "q99") if name in found}
+    return {name: found[name] for name in NAMES if name in found}

@@ -47,9 +47,8 @@ ALL = LoRAConfig(rank=4, alpha=8.0)
 
 def flow(action: Space = BOX, valued: bool = False, level: Any = "chunk", **options: Any) -> Pi0:
     """A tiny flow, bound. Any: values of options."""
-    if "path" not in options:
-        options["preset"] = "tiny"
-    model = Pi0(Pi0Config(**{"chunk": 4, **options}))
+    source = {} if "path" in options else {"preset": "tiny"}
+    model = Pi0(Pi0Config(**{"chunk": 4, **source, **options}))
     model.bind(SPACES, action)
     model.set_logprob_level(level)
     if valued:
@@ -153,6 +152,7 @@ CASES: dict[str, tuple[dict[str, Any], LoRAConfig]] = {  # name -> options, adap
     "expert": ({"train": "expert", "noisy_steps": "one"}, LoRAConfig()),
     "learned": ({"train": "all", "noise": "learned"}, LoRAConfig()),
     "lora": ({"train": "expert"}, ALL),
+    "five": ({"preset": "tiny_pi05", "train": "all", "noisy_steps": "one"}, LoRAConfig()),
 }
 NAMES = [*(f"{case}-{sharding}" for case in CASES for sharding in ("none", "full")), "all-full-recomputed"]
 SHARES = {100: [[0, 1, 2]], 200: [[0], []], 201: [[1], [2]]}  # 100 * ranks + rank -> micro-batches

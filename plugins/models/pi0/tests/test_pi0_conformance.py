@@ -19,6 +19,11 @@ def test_a_flow_with_one_noisy_step_conforms(check: Callable[[], None]) -> None:
     check()
 
 
+@parametrize_with_checks("models", "pi0", config={"preset": "tiny_pi05", "train": "all", "steps": 2})
+def test_pi05_conforms(check: Callable[[], None]) -> None:
+    check()
+
+
 @parametrize_with_checks("models", "pi0", config={"preset": "tiny", "noise": "learned", "steps": 2})
 def test_a_flow_with_learned_noise_conforms(check: Callable[[], None]) -> None:
     check()

@@ -23,7 +23,7 @@ from rlinf_core.config.dump import dump
 from rlinf_core.config.options import Options
 from rlinf_core.plugins import NoConfig, Offer, PluginManager, SimulatorSpec, hookimpl
 from rlinf_core.plugins.offers import installed
-from rlinf_core.roles import setup
+from rlinf_core.roles import setup, simulators
 from rlinf_core.run.runner import Runner
 from rlinf_core.run.view import View
 
@@ -96,7 +96,8 @@ def train(
 ) -> list[dict[str, Any]]:
     """The records of a run. Any: JSON values, and those of options."""
     manager = PluginManager(offers)
-    monkeypatch.setattr(setup, "plugins", lambda: manager)
+    for module in (setup, simulators):
+        monkeypatch.setattr(module, "plugins", lambda: manager)
     common = ("trackers=[]", "model.preset=tiny", "model.chunk=2", "eval.samples=16", "eval.temperature=0")
     chosen = Options(
         simulator="lamp",
