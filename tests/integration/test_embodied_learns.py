@@ -20,7 +20,7 @@ from rlinf_core.config.dump import dump
 from rlinf_core.config.options import Options
 from rlinf_core.plugins import NoConfig, Offer, PluginManager, SimulatorSpec, hookimpl
 from rlinf_core.plugins.offers import installed
-from rlinf_core.roles import setup
+from rlinf_core.roles import setup, simulators
 from rlinf_core.run.runner import Runner, RunSummary
 from rlinf_core.run.view import View
 
@@ -88,7 +88,8 @@ def train(
     monkeypatch: pytest.MonkeyPatch, output: Path, *overrides: str, seed: int = 0, algo: str = "grpo"
 ) -> tuple[RunSummary, Records]:
     manager = PluginManager(offers)
-    monkeypatch.setattr(setup, "plugins", lambda: manager)
+    for module in (setup, simulators):
+        monkeypatch.setattr(module, "plugins", lambda: manager)
     options = Options(
         simulator="reach",
         model="mlp_policy",
