@@ -6,6 +6,12 @@ from rlinf_core.api import SimulatorCapabilities
 from rlinf_core.plugins import Isolation, SimulatorSpec, hookimpl
 from rlinf_sim_maniskill.config import ManiSkillConfig
 
+VARIABLES = {  # one thread a process: of torch, and of the CPU's renderer
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "LP_NUM_THREADS": "1",
+}
+
 
 @hookimpl
 def rlinf_register_simulators() -> list[SimulatorSpec]:
@@ -21,7 +27,7 @@ def rlinf_register_simulators() -> list[SimulatorSpec]:
             isolation=Isolation(
                 lock="rlinf_sim_maniskill/lock.txt",
                 imports=("sapien", "mani_skill.envs"),
-                variables={"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
+                variables=VARIABLES,
                 resolve=True,  # torch for CUDA brings packages that torch for the CPU does not have
                 python=">=3.11,<3.13",
             ),
