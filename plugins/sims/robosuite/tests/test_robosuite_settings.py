@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from rlinf_sim_robosuite import library
 from rlinf_sim_robosuite.config import RobosuiteConfig
 from rlinf_sim_robosuite.simulator import RobosuiteSimulator
 
+from rlinf_core.config.check import check
+from rlinf_core.config.compose import compose
+from rlinf_core.config.options import Options
 from rlinf_core.errors import ConfigError
 from rlinf_core.isolation import environment_of
 from rlinf_core.plugins import plugins
@@ -52,3 +56,18 @@ def test_the_lock_names_every_package_with_its_release_and_those_that_exclude_ou
     assert tuple(map(int, named["mujoco"].split("."))) < (3, 10)
     assert named["numpy"].startswith("1.26")
     assert not {"rlinf-core", "torch", "opencv-python"} & set(named)
+
+
+def test_the_commands_and_settings_of_the_page_are_those_there_are() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs/simulators-robosuite.md").read_text()
+    (command,) = re.findall(r"^rlinf train (.*)$", page, re.MULTILINE)
+    words = command.split()
+    flags = dict(zip(words[:6:2], words[1:6:2], strict=True))
+    named = {flag.removeprefix("--"): name for flag, name in flags.items()}
+    config = compose(Options(**named, overrides=tuple(words[6:])))
+    assert check(config, plugins()) == []
+    known = {item.name for item in fields(RobosuiteConfig)}
+    told = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) - {"state"}
+    assert told <= known
+    for name in known - {"state"}:
+        assert f"`{name}" in page or f"`simulator.{name}" in page, name

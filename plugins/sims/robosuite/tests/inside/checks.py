@@ -120,14 +120,16 @@ def seeds_differ_and_sizes_too_where_the_scene_is_built_anew() -> None:
     ours = simulator(2)
     shown = ours.reset([1, 2]).state
     assert not np.array_equal(shown[0], shown[1])
-    anew = simulator(1, reload=True)
+    looks = {"reload": True, "cameras": ("frontview",), "image_size": 48}
+    anew = simulator(**looks)
     sizes = []
     for seed in (1, 2, 1):
-        anew.reset([seed])
+        shown = anew.reset([seed]).images["frontview"]
         model = anew._scenes[0].model
         sizes.append(model.geom_size[model.geom("cube_g0").id].copy())
     np.testing.assert_array_equal(sizes[0], sizes[2])
     assert not np.array_equal(sizes[0], sizes[1])
+    np.testing.assert_array_equal(shown, simulator(**looks).reset([1]).images["frontview"])
 
 
 def a_saved_state_goes_on_bit_for_bit_in_another_simulator() -> None:
