@@ -30,6 +30,7 @@ class Pi0Config:
     cameras: tuple[str, ...] = ()  # in this order; () = all that the simulator has, by name
     prompt: str = ""  # the instruction where the simulator gives none
     prompt_tokens: int = 0  # room for the prompt, padded; 0 = 48, or 200 in pi0.5, whose prompt has the state
+    state_in_prompt: bool = True  # pi0.5: whether the prompt tells the state, which else is not seen
     tokenizer: str = ""  # directory of the tokenizer; "" = beside the weights
     statistics: str = ""  # file of state and action statistics; "" = beside the weights, if there is one
     normalization: Literal["auto", "mean_std", "quantiles"] = (

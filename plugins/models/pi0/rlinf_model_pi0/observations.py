@@ -80,7 +80,8 @@ class Observations:
         if "instruction" in shown:
             texts = instruction_texts(shown["instruction"].cpu().numpy())
         asked = [text or self.config.prompt for text in texts]
-        told_MS = self._units(inputs["state"]).cpu().numpy() if self._five else None
+        told = self._five and self.config.state_in_prompt
+        told_MS = self._units(inputs["state"]).cpu().numpy() if told else None
         tokens_ML = self.prompts.encode(asked, self._image_tokens, told_MS)
         return {**inputs, "tokens": tokens_ML.to(first.device)}
 

@@ -165,6 +165,17 @@ def test_the_state_is_seen_and_values_are_of_the_observation_alone() -> None:
         torch.testing.assert_close(value, values[0], atol=1e-5, rtol=1e-5)
 
 
+def test_the_state_may_be_left_out_of_the_prompt() -> None:
+    seen = support.shown()
+    other = {**seen, "state": seen["state"].flip(0)}
+    model = five(state_in_prompt=False)
+    module = support.wake(model.module(3))
+    blind = [model.act(module, each, SEEDS).actions for each in (seen, other)]
+    assert torch.equal(*blind)
+    tokens = model._bound.collate_shown(seen)["tokens"]
+    assert model._bound.prompts._tokenizer.decode(tokens[1][tokens[1] >= 0][32:].tolist()) == "<bos>lift\n"
+
+
 @pytest.mark.parametrize("noise", ["sde", "learned"])
 def test_training_judges_what_was_drawn(noise: Any) -> None:
     model = five(noise=noise, level="token")
