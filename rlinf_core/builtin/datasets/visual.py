@@ -11,7 +11,7 @@ from rlinf_core.types import Row
 
 
 class CountingBlocks(SyntheticDataset):
-    """`How many blocks are red?` among blocks of other colours; a wrong demonstration says another number."""
+    """`Count the blocks that are red` among others; a wrong demonstration says another number."""
 
     config: CountingBlocksConfig
 
@@ -25,7 +25,7 @@ class CountingBlocks(SyntheticDataset):
         if rng.random() < config.noise:
             shown = rng.choice([number for number in range(1, config.most + 1) if number != count])
         row = Row(
-            prompt=f"How many blocks are {colour}?",
+            prompt=f"Count the blocks that are {colour}",
             answer=str(count),
             demonstration=str(shown),
             images=(draw_blocks(layout, config.grid, config.pixels, rng),),

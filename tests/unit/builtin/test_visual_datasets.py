@@ -49,7 +49,7 @@ def test_the_answer_is_the_number_of_blocks_that_the_picture_shows() -> None:
     for row in rows:
         assert row.images[0].shape == (32, 32, 3)
         assert row.images[0].dtype == np.uint8
-        asked = str(row.prompt).removeprefix("How many blocks are ").removesuffix("?")
+        asked = str(row.prompt).removeprefix("Count the blocks that are ")
         assert row.answer == str(list(seen(row).values()).count(asked))
     wrong = [row.demonstration != row.answer for row in rows]
     assert 0.42 < np.mean(wrong) < 0.58

@@ -16,8 +16,8 @@ SPECIALS = {
 IMAGE = {"qwen": "<|vision_start|><|image_pad|><|vision_end|>", "idefics": "<image>"}
 PAD, BOS, EOS = 0, 1, 2
 WORDS = (
-    ("How", "Where"),
-    ("many", "are", "is", "the", "red", "green", "blue", "yellow", "block", "blocks", "seen", "from", "one"),
+    ("Count", "Where"),
+    ("that", "are", "is", "the", "red", "green", "blue", "yellow", "block", "blocks", "seen", "from", "one"),
 )
 
 
@@ -117,6 +117,7 @@ def _text(kind: str, **more: Any) -> dict[str, Any]:
         "pad_token_id": PAD,
         "bos_token_id": BOS,
         "eos_token_id": EOS,
+        "initializer_range": 0.1,  # about 1 / sqrt(HIDDEN): with less, attention takes long to find anything
         **more,
     }
 

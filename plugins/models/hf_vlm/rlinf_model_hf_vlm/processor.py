@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlinf_model_hf_vlm.config import HFVLMConfig
 
 MARK = "<image>"  # where a prompt has an image
+REMEMBERED = 4096  # encoded prompts: computed tasks ask the same about many pictures
 Content = list[dict[str, str]]
 
 
@@ -36,6 +37,7 @@ class VisionProcessor(TextProcessor):
         self.context_length = int(model_config.get_text_config().max_position_embeddings)
         end = self.tokenizer.eos_token_id
         self._close = end if end is not None else min(self.eos_ids)
+        self._encoded: dict[tuple[object, ...], list[int]] = {}
         if config.image_size:
             self.image_processor.size = dict(config.image_size)
 
@@ -52,16 +54,12 @@ class VisionProcessor(TextProcessor):
         text = self._render(_turns(prompt, len(images)))
         if not images:
             return self._one_bos(self.tokenizer(text).input_ids)
-        given = self.processor(text=[text], images=[list(images)])
-        ids = self._one_bos([int(token) for token in given["input_ids"][0]])
-        if len(ids) > self.context_length:
-            places = ids.count(self.processor.image_token_id)
-            raise ModelError(
-                f"model.image_size: a prompt has {len(ids)} tokens, of which {places} are those of its "
-                f"{len(images)} image(s), but the context of {self._name} is {self.context_length}; lower "
-                f"model.image_size, which is {self.image_processor.size}"
-            )
-        return ids
+        asked = (text, *(image.shape for image in images))  # how many places follows from the size alone
+        if asked not in self._encoded:
+            if len(self._encoded) >= REMEMBERED:
+                self._encoded.clear()
+            self._encoded[asked] = self._with_places(text, images)
+        return list(self._encoded[asked])
 
     def pixels(
         self, prompts: Sequence[Sequence[Picture]]
@@ -92,6 +90,18 @@ class VisionProcessor(TextProcessor):
     def decode(self, token_ids: Sequence[int] | IntArray) -> str:
         text: str = self.tokenizer.decode([int(i) for i in token_ids], skip_special_tokens=True)
         return text
+
+    def _with_places(self, text: str, images: Sequence[Picture]) -> list[int]:
+        given = self.processor(text=[text], images=[list(images)])
+        ids = self._one_bos([int(token) for token in given["input_ids"][0]])
+        if len(ids) > self.context_length:
+            places = ids.count(self.processor.image_token_id)
+            raise ModelError(
+                f"model.image_size: a prompt has {len(ids)} tokens, of which {places} are those of its "
+                f"{len(images)} image(s), but the context of {self._name} is {self.context_length}; lower "
+                f"model.image_size, which is {self.image_processor.size}"
+            )
+        return ids
 
     def _one_bos(self, ids: list[int]) -> list[int]:
         bos = self.tokenizer.bos_token_id

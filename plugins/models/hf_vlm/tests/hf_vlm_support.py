@@ -13,7 +13,7 @@ from torch import Tensor
 from rlinf_core.types import Prompt, Sample
 
 PRESETS = ("tiny-smolvlm", "tiny-qwen2_5_vl", "tiny-qwen3_vl", "tiny-paligemma")
-QUESTIONS = ("How many red blocks?", "Where is the green block, seen from the blue one?", "How many?")
+QUESTIONS = ("Count the red blocks", "Where is the green block, seen from the blue one?", "Count?")
 LENGTHS = (3, 1, 4, 2, 5)  # of the responses; row 0 and row 3 are to one prompt
 
 

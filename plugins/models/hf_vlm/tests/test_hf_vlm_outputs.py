@@ -95,9 +95,9 @@ def test_the_picture_decides_what_is_said(preset: str) -> None:
     row = support.rows(model)[0]
     other = replace(row, prompt=replace(row.prompt, images=(support.picture(99),)))
     both_BT = model.policy_outputs(module, model.collate([row, other]), WANT).logprobs_BT
-    assert (both_BT[0] - both_BT[1]).abs().max() > 1e-5
+    assert (both_BT[0] - both_BT[1]).abs().max() > 1e-3
     alone_BT = model.policy_outputs(module, model.collate([other]), WANT).logprobs_BT
-    torch.testing.assert_close(both_BT[1:], alone_BT, rtol=0, atol=1e-6)
+    torch.testing.assert_close(both_BT[1:], alone_BT, rtol=0, atol=1e-5)
 
 
 def test_positions_of_qwen_count_rows_and_columns_of_the_picture() -> None:
@@ -109,12 +109,12 @@ def test_positions_of_qwen_count_rows_and_columns_of_the_picture() -> None:
     inputs = model.collate(support.rows(model)[:1])
     ids_1P = inputs["prompt_ids"]
     places_3P, next_1 = _prompt_positions(model.module(0), inputs, torch.ones_like(ids_1P).bool())
-    tail = [5, 6, 7, 8, 9, 10]  # the end of the picture and " How many red blocks?" in five tokens
+    tail = [5, 6, 7, 8, 9]  # the end of the picture, and the question in four tokens
     grid = range(1, 5)
     assert places_3P[0, 0].tolist() == [0, *([1] * 16), *tail]
     assert places_3P[1, 0].tolist() == [0, *(row for row in grid for _ in grid), *tail]
     assert places_3P[2, 0].tolist() == [0, *(column for _ in grid for column in grid), *tail]
-    assert next_1.tolist() == [11]
+    assert next_1.tolist() == [10]
 
 
 @PRESETS

@@ -33,12 +33,12 @@ PRESETS = pytest.mark.parametrize("preset", support.PRESETS)
 )
 def test_an_image_takes_sixteen_places(preset: str, before: list[str], behind: list[str]) -> None:
     processor: Any = support.model(preset).processor()
-    ids = processor.encode_with_images("How many red", [support.picture(0)])
+    ids = processor.encode_with_images("Count the red", [support.picture(0)])
     image = "<|image_pad|>" if "qwen" in preset else "<image>"
-    words = [*before, *[image] * 16, *behind, "How", "Ġmany", "Ġred"]
+    words = [*before, *[image] * 16, *behind, "Count", "Ġthe", "Ġred"]
     end = ["Ċ"] if preset == "tiny-paligemma" else []
     assert processor.tokenizer.convert_ids_to_tokens(ids) == words + end
-    two = processor.encode_with_images("How many red", [support.picture(0), support.picture(1)])
+    two = processor.encode_with_images("Count the red", [support.picture(0), support.picture(1)])
     assert two.count(processor.processor.image_token_id) == 32
 
 
@@ -81,7 +81,7 @@ def test_larger_pictures_take_more_places_and_too_many_are_refused() -> None:
     message = "a prompt has 261 tokens, of which 256 .* image.* context of tiny-qwen2_5_vl is 256; lower"
     with pytest.raises(ModelError, match=message):
         huge = support.model("tiny-qwen2_5_vl", image_size={"shortest_edge": 1, "longest_edge": 128 * 128})
-        huge.processor().encode_with_images("How many red", [np.zeros((128, 128, 3), np.uint8)])
+        huge.processor().encode_with_images("Count the red", [np.zeros((128, 128, 3), np.uint8)])
 
 
 @PRESETS
