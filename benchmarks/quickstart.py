@@ -16,10 +16,10 @@ from pathlib import Path
 from common import finish, run, say
 
 
-def learn(seed: int, folder: Path) -> tuple[float, float, float]:
-    """Accuracy before and after one run, and its seconds."""
+def learn(seed: int, folder: Path, *arguments: str) -> tuple[float, float, float]:
+    """Accuracy before and after one run of `rlinf train` with these arguments, and its seconds."""
     output = folder / str(seed)
-    command = [str(Path(sys.executable).parent / "rlinf"), "train", "--algo", "grpo", "--backend", "fsdp"]
+    command = [str(Path(sys.executable).parent / "rlinf"), "train", *arguments]
     began = time.perf_counter()
     run([*command, "--seed", str(seed), "--output", str(output)], threads=1, log=folder / f"{seed}.log")
     seconds = time.perf_counter() - began
@@ -29,13 +29,13 @@ def learn(seed: int, folder: Path) -> tuple[float, float, float]:
     return found[0], found[-1], seconds
 
 
-def main() -> None:
+def measure(description: str | None, seeds: int, *arguments: str) -> None:
     """Train every seed, one after the other, and print the line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--seeds", type=int, default=seeds)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        runs = [learn(seed, Path(folder)) for seed in range(1, args.seeds + 1)]
+        runs = [learn(seed, Path(folder), *arguments) for seed in range(1, args.seeds + 1)]
     result = {
         "seeds": len(runs),
         "accuracy_before_max": round(max(before for before, _, _ in runs), 4),
@@ -46,4 +46,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    measure(__doc__, 5, "--algo", "grpo", "--backend", "fsdp")
