@@ -1,0 +1,1 @@
+"""Coloured blocks on a table as an rlinf simulator."""
