@@ -19,9 +19,10 @@ from rlinf_core.errors import ModelError
 from rlinf_model_pi0 import checkpoint, heads, network
 from rlinf_model_pi0.config import Pi0Config
 from rlinf_model_pi0.flow import Flow
+from rlinf_model_pi0.matching import Matching, is_matching
 from rlinf_model_pi0.observations import Observations
 from rlinf_model_pi0.rows import Grid, executed, joined, places
-from rlinf_model_pi0.sampler import Chain, Sampler, Seen
+from rlinf_model_pi0.sampler import Chain, Judged, Sampler, Seen
 
 if TYPE_CHECKING:
     from rlinf_core.api.capabilities import LogprobLevel
@@ -92,7 +93,7 @@ class Pi0(Model):
         grid, sampler = Grid.of(inputs), self._sampler(module)
         seen = self._seen(module, inputs)
         if want & {"logprobs", "entropy"}:
-            judged = sampler.judge(seen, self._chain(inputs))
+            judged = self._judged(sampler, seen, inputs)
             hidden_ME = judged.hidden_ME
             logprobs_MK = self._at_level(judged.logprobs_MCA, inputs["executed"])
             entropy_MK = self._at_level(judged.entropy_MCA, inputs["executed"]) if "entropy" in want else None
@@ -135,6 +136,22 @@ class Pi0(Model):
         each_NK = self._at_level(drawn.logprobs_NCA, done_NC)
         return ActionSample(actions_NCA, each_NK.sum(-1), logprobs_NK=each_NK, latents=latents)
 
+    @property
+    def chunk(self) -> int:
+        """Actions of a decision."""
+        return self._bound.chunk
+
+    def label(self, actions: Tensor, seeds: Sequence[int]) -> ActionSample:
+        """Noised to times that are drawn: their log-probabilities are minus the errors of the flow there."""
+        steps = self.config.steps or self._architecture.num_inference_steps
+        states = 2 if self.config.noisy_steps == "one" else steps + 1
+        latents = Matching.drawn(self._bound.padded_units(actions), seeds).packed(states)
+        blank = torch.zeros(len(actions), self._positions)
+        if self._level == "chunk":
+            each_NC = torch.zeros(actions.shape[:2])
+            return ActionSample(actions, blank[:, 0], each_NC, latents=latents)
+        return ActionSample(actions, blank[:, 0], logprobs_NK=blank, latents=latents)
+
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """A checkpoint in the transformers layout with tokenizer and statistics, without the heads."""
         checkpoint.save(self.config, state, path)
@@ -171,14 +188,16 @@ class Pi0(Model):
         before = network.prefix(heads.base_of(module), tokens_ML.clamp(min=0), tokens_ML >= 0, pictures)
         return Seen(before, self._bound.state(inputs))
 
-    def _chain(self, inputs: Mapping[str, Tensor]) -> Chain:
+    def _judged(self, sampler: Sampler, seen: Seen, inputs: Mapping[str, Tensor]) -> Judged:
         if "latents" not in inputs:
             raise ModelError(
                 "pi0: log-probabilities are those of recorded denoising steps, and these rows have none: "
-                "they were not drawn by this model (a flow has no log-probabilities of demonstrations)"
+                "they were not drawn by this model, nor labelled by it"
             )
-        wanted = self._architecture
-        return Chain.unpacked(inputs["latents"], wanted.chunk_size, wanted.max_action_dim)
+        latents, sizes = inputs["latents"], (self._architecture.chunk_size, self._architecture.max_action_dim)
+        if is_matching(latents):
+            return sampler.match(seen, Matching.unpacked(latents, *sizes))
+        return sampler.judge(seen, Chain.unpacked(latents, *sizes))
 
     def _at_level(self, each_MCA: Tensor, done_MC: Tensor, level: LogprobLevel | None = None) -> Tensor:
         """`[M, K]` sums over what was executed of each position."""

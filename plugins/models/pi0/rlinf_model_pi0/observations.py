@@ -41,6 +41,7 @@ class Observations:
         self._five = five
         self._vlm = architecture.vlm_config
         self._sizes = (architecture.max_state_dim, architecture.max_action_dim)
+        self._whole = (architecture.chunk_size, architecture.max_action_dim)
         if action_space.n is not None:
             raise ModelError("model pi0 acts in a continuous box; the simulator's actions are discrete")
         self.dimensions = math.prod(action_space.shape)
@@ -103,6 +104,12 @@ class Observations:
     def actions(self, units_NCA: Tensor) -> Tensor:
         """What is executed, in the simulator's units."""
         return self._action_units.back(units_NCA[:, : self.chunk, : self.dimensions])
+
+    def padded_units(self, actions_NCA: Tensor) -> Tensor:
+        """What `actions` makes these of, `[N, chunk, dimensions]` of the network; 0 where it has more."""
+        units_NCA = self._action_units.forward(actions_NCA.float())
+        missing = self._whole[0] - units_NCA.shape[1], self._whole[1] - units_NCA.shape[2]
+        return functional.pad(units_NCA, (0, missing[1], 0, missing[0]))
 
     def save(self, path: Path) -> None:
         """Write tokenizer and statistics beside exported weights."""

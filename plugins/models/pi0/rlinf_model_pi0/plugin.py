@@ -23,6 +23,7 @@ def rlinf_register_models() -> list[ModelSpec]:
                 lora=True,
                 logprob_levels=frozenset({"chunk", "action", "token"}),
                 continuous_actions=True,
+                demonstrations=True,
             ),
             suggests={"optimizer": {"lr": 5e-6}},
         )

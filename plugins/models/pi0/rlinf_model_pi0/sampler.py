@@ -17,6 +17,7 @@ from rlinf_core.rl.noise import normals, uniforms
 from rlinf_model_pi0 import heads, network
 from rlinf_model_pi0.config import Pi0Config
 from rlinf_model_pi0.flow import Flow, Gaussian
+from rlinf_model_pi0.matching import Matching
 
 _OTHER = 0x9E3779B97F4A7C15  # seeds of the choice of a step are the decisions' plus this
 
@@ -109,6 +110,15 @@ class Sampler:
 
         first_ME = hidden_ME[::steps]
         return Judged(summed(reached.logprobs(to_MCA)), summed(reached.entropy()), first_ME)
+
+    def match(self, seen: Seen, wanted: Matching) -> Judged:
+        """Minus the squared errors of velocities at the places of demonstrations; entropies are 0."""
+        base = heads.base_of(self.module)
+        hidden_MCE, view_ME = network.actions(
+            base, seen.before, seen.state_MS, wanted.state_MCA, wanted.time_M
+        )
+        missed_MCA = network.velocity(base, hidden_MCE) - wanted.wanted_MCA
+        return Judged(-missed_MCA.square(), torch.zeros_like(missed_MCA), view_ME)
 
     def look(self, seen: Seen) -> Tensor:
         """`[M, E]` the view of the observation, whatever is drawn."""
