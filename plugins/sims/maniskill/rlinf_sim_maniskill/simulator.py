@@ -223,20 +223,19 @@ class ManiSkillSimulator(Simulator):
             acted = world.act(actions[rows, c], look=c == last)
             self._steps_N[rows] += running_N
             self._succeeded_N[rows] |= acted.success_N & running_N
-            finite_N = np.isfinite(acted.rewards_N)
-            terminated_N = ~finite_N
+            terminated_N = ~acted.sound_N
             if not self.config.ignore_terminations:
                 terminated_N |= acted.success_N | acted.failure_N
             late_N = self._steps_N[rows] >= self.max_episode_steps
             outcome.executed_NC[rows, c] = running_N
-            outcome.rewards_NC[rows, c] = np.where(running_N & finite_N, acted.rewards_N, 0.0)
+            outcome.rewards_NC[rows, c] = np.where(running_N & acted.sound_N, acted.rewards_N, 0.0)
             outcome.terminated_NC[rows, c] = terminated_N & running_N
             outcome.truncated_NC[rows, c] = late_N & ~terminated_N & running_N
             if outcome.success_NC is not None:
                 outcome.success_NC[rows, c] = acted.success_N & running_N
             if c == last or (_ended(outcome)[rows] & running_N).any():
                 self._keep(first, world, running_N)
-            if not finite_N[running_N].all():
+            if not acted.sound_N[running_N].all():
                 self._warn()
 
     def _keep(self, first: int, world: World, chosen_N: NDArray[np.bool_]) -> None:
@@ -244,8 +243,6 @@ class ManiSkillSimulator(Simulator):
         rows = np.flatnonzero(chosen_N) + first
         state, images = world.look()
         if state is not None:
-            if not np.isfinite(state[chosen_N]).all():
-                self._warn()
             self._state_NS[rows] = np.nan_to_num(state[chosen_N])
         for camera, frame in images.items():
             self._frames[camera][rows] = frame[chosen_N]

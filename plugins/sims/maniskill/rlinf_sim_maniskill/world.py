@@ -37,6 +37,7 @@ class Acted:
     rewards_N: NDArray[np.float32]
     success_N: NDArray[np.bool_]
     failure_N: NDArray[np.bool_]
+    sound_N: NDArray[np.bool_]  # the reward, and the state where it is at hand, are numbers
 
 
 class World:
@@ -78,7 +79,12 @@ class World:
             observed, paid, _, _, self._info = self.env.step(told)
         self._observed = None if blind else observed
         success_N, failure_N = self._flag("success"), self._flag("fail")
-        return Acted(self._pay(_array(paid).astype(np.float32), success_N, failure_N), success_N, failure_N)
+        rewards_N = self._pay(_array(paid).astype(np.float32), success_N, failure_N)
+        sound_N = np.isfinite(rewards_N)
+        state_NS = None if self._observed is None else self._state()
+        if state_NS is not None:
+            sound_N &= np.isfinite(state_NS).all(axis=1)
+        return Acted(rewards_N, success_N, failure_N, sound_N)
 
     def look(self) -> tuple[NDArray[np.float32] | None, dict[str, NDArray[np.uint8]]]:
         """States `[N, S]` and pictures by camera `[N, H, W, 3]` of now."""

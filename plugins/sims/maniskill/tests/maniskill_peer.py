@@ -161,8 +161,9 @@ class Batch:
 
     def step(self, action: torch.Tensor) -> tuple[Any, ...]:
         self.at = self.at + action
-        done = self.at[:, 0] >= 8
-        return self.at.clone(), self.at[:, 0] / 10, done, done & False, {"success": done}
+        done, paid = self.at[:, 0] >= 8, self.at[:, 0] / 10
+        self.at[1] = torch.nan  # one of them has become unstable
+        return self.at.clone(), paid, done, done & False, {"success": done}
 
 
 def batched() -> dict[str, Any]:
@@ -176,7 +177,8 @@ def batched() -> dict[str, Any]:
     return {
         "calls": double.calls,
         "shown": shown[:, 0].tolist(),
-        "then": one.look()[0][:, 0].tolist(),
+        "then": np.nan_to_num(one.look()[0][:, 0]).tolist(),
+        "sound": acted.sound_N.tolist(),
         "success": acted.success_N.tolist(),
         "paid": [round(float(each), 3) for each in acted.rewards_N],
     }

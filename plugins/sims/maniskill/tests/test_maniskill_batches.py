@@ -36,7 +36,8 @@ class Line:
         self.at = self.at + actions_NA[:, 0]
         success = self.at >= 10
         paid = np.where(self.at > 90, np.nan, self.at).astype(np.float32)
-        return SimpleNamespace(rewards_N=paid, success_N=success, failure_N=self.at < 0)
+        sound = np.isfinite(paid)
+        return SimpleNamespace(rewards_N=paid, success_N=success, failure_N=self.at < 0, sound_N=sound)
 
     def look(self) -> Any:
         self.looks += 1

@@ -53,7 +53,8 @@ def test_a_batch_starts_each_episode_by_its_own_seed_and_looks_once(compared: Fo
     batch = compared["batch"]
     assert batch["calls"] == [["none", [5, 5, 5], [0]], ["none", [7, 7, 7], [2]], "look"]
     assert batch["shown"] == [5, 0, 7]
-    assert batch["then"] == [6, 1, 8]  # an action of 2 counts as 1
+    assert batch["then"] == [6, 0, 8]  # an action of 2 counts as 1
+    assert batch["sound"] == [True, False, True]
     assert batch["success"] == [False, False, True]
     assert batch["paid"] == [-0.4, -0.9, -0.2]
 
