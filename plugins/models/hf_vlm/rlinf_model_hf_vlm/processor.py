@@ -34,7 +34,7 @@ class VisionProcessor(TextProcessor):
             raise ModelError(f"model.path: {config.path} names no end-of-sequence token")
         pad = self.tokenizer.pad_token_id
         self.pad_id = pad if pad is not None else min(self.eos_ids)
-        self.context_length = int(model_config.get_text_config().max_position_embeddings)
+        self.context_length = _context(model_config.get_text_config())
         end = self.tokenizer.eos_token_id
         self._close = end if end is not None else min(self.eos_ids)
         self._encoded: dict[tuple[object, ...], list[int]] = {}
@@ -122,6 +122,15 @@ class VisionProcessor(TextProcessor):
             turns, chat_template=template, tokenize=False, add_generation_prompt=True
         )
         return text
+
+
+def _context(text_config: Any) -> int:
+    """The longest sequence. Windows of attention count columns of a batch, padding too, so that prompts and
+    responses have to fit into half a window each."""
+    longest = int(text_config.max_position_embeddings)
+    if "sliding_attention" in (getattr(text_config, "layer_types", None) or ()):
+        return min(longest, int(text_config.sliding_window) // 2)
+    return longest
 
 
 def _turns(prompt: str | Sequence[Message], images: int) -> list[dict[str, Any]]:

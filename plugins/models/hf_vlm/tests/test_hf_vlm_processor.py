@@ -79,9 +79,18 @@ def test_larger_pictures_take_more_places_and_too_many_are_refused() -> None:
     ids = wide.processor().encode_with_images("one", [np.zeros((64, 32, 3), np.uint8)])
     assert ids.count(wide.processor().processor.image_token_id) == 32
     message = "a prompt has 261 tokens, of which 256 .* image.* context of tiny-qwen2_5_vl is 256; lower"
+    huge = support.model("tiny-qwen2_5_vl", image_size={"shortest_edge": 1, "longest_edge": 128 * 128})
     with pytest.raises(ModelError, match=message):
-        huge = support.model("tiny-qwen2_5_vl", image_size={"shortest_edge": 1, "longest_edge": 128 * 128})
         huge.processor().encode_with_images("Count the red", [np.zeros((128, 128, 3), np.uint8)])
+
+
+def test_windows_of_attention_limit_the_context() -> None:
+    from rlinf_model_hf_vlm.processor import _context
+    from transformers import Gemma2Config, Qwen2Config
+
+    windows = Gemma2Config(max_position_embeddings=8192, sliding_window=4096, num_hidden_layers=2)
+    assert _context(windows) == 2048
+    assert _context(Qwen2Config(max_position_embeddings=8192, use_sliding_window=False)) == 8192
 
 
 @PRESETS
@@ -113,16 +122,16 @@ def test_an_export_is_loaded_bit_for_bit_and_by_transformers(preset: str, tmp_pa
 
 
 def test_paths_that_are_no_vision_language_models_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="model.path: .*nowhere does not exist"):
+    with pytest.raises(ModelError, match=r"model.path: .*nowhere does not exist"):
         HFVLM(HFVLMConfig(path=str(tmp_path / "nowhere")))
-    with pytest.raises(ModelError, match="no directory with a config.json"):
+    with pytest.raises(ModelError, match=r"no directory with a config\.json"):
         HFVLM(HFVLMConfig(path=str(tmp_path)))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
     with pytest.raises(ModelError, match=r"is a llama, which reads no images"):
         HFVLM(HFVLMConfig(path=str(tmp_path))).processor()
     with pytest.raises(ModelError, match="cannot load the weights"):
         HFVLM(HFVLMConfig(path=str(tmp_path))).module()
-    with pytest.raises(ModelError, match="needs model.path .* or model.preset, one of tiny-smolvlm"):
+    with pytest.raises(ModelError, match=r"needs model.path .* or model.preset, one of tiny-smolvlm"):
         HFVLM(HFVLMConfig())
     with pytest.raises(ConfigError, match="hf_vlm has no preset 'tiny'; presets: tiny-smolvlm"):
         HFVLMConfig(preset="tiny")

@@ -16,8 +16,9 @@ from rlinf_core.errors import ModelError
 
 PAGE = Path(__file__).parents[4] / "docs" / "models-hf-vlm.md"
 SMALL = (
-    "--engine inline --ranks 1 --data spatial_relations 'reward={name: length, free: 0, limit: 8}' --model hf_vlm trackers=[] train.steps=2 "
-    "train.prompts_per_step=4 sampling.max_new_tokens=4 eval.samples=4 eval.every=0"
+    "--engine inline --ranks 1 --data spatial_relations 'reward={name: length, free: 0, limit: 8}' "
+    "--model hf_vlm trackers=[] train.steps=2 train.prompts_per_step=4 sampling.max_new_tokens=4 "
+    "eval.samples=4 eval.every=0"
 )
 
 
