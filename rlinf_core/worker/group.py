@@ -72,7 +72,7 @@ class GroupCall:
             real = first_real([*self._errors(), error])
             if real is error:
                 raise
-            raise real from None
+            raise real from real.__cause__
 
     def _errors(self) -> list[BaseException]:
         return [error for call in self.calls if call.done() for error in _error(call)]

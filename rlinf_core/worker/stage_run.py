@@ -64,7 +64,7 @@ class _StageRun:
             real = first_real([*self._errors, error])
             if real is error:
                 raise
-            raise real from None
+            raise real from real.__cause__
         finally:
             self.cancel()
 
@@ -110,7 +110,8 @@ class _StageRun:
                 else:
                     yield chunk
         except ChannelClosed:
-            raise self._failure(failures) from None
+            failure = self._failure(failures)
+            raise failure from failure.__cause__
         finally:
             merged.close()
 

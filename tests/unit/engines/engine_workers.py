@@ -145,6 +145,8 @@ class Probe(Worker):
             if bad in chunk:
                 if how == "die":
                     self.die()
+                if how == "ours":
+                    self.fail_as_reward()
                 raise ValueError(f"cannot do {bad}")
             yield chunk
 

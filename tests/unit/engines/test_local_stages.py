@@ -12,7 +12,7 @@ import pytest
 
 from rlinf_core.api.engine import Host, HostSpec
 from rlinf_core.comm import Stream
-from rlinf_core.errors import ConfigError, WorkerError
+from rlinf_core.errors import ConfigError, RewardError, WorkerError
 from rlinf_core.worker import WorkerGroup
 
 Make = Callable[..., WorkerGroup]
@@ -121,6 +121,14 @@ def test_a_failing_stage_raises_its_own_error_downstream(group_of: Make) -> None
     assert "engine_workers.py" in caught.value.traceback
     assert second.call("echo", 1).wait() == [1]
     assert first.call("echo", 1).wait() == [1, 1]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_error_of_ours_stays_reachable_through_a_stage_downstream(group_of: Make, ranks: int) -> None:
+    broken = group_of(ranks, "first").stage("fails_at", Stream.of([[1], [2], [3]]), bad=2, how="ours")
+    with pytest.raises(WorkerError, match="fails_at failed: RewardError") as caught:
+        group_of(ranks, "second").stage("double", broken).collect()
+    assert isinstance(caught.value.__cause__, RewardError)
 
 
 def test_a_stage_never_completes_on_part_of_its_input(group_of: Make) -> None:
