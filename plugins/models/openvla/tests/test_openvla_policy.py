@@ -69,8 +69,8 @@ def test_tokens_and_logprobs_are_those_of_the_full_sequence_without_cache(temper
     distribution = torch.distributions.Categorical(logits=logits_NKV / temperature)
     expected = distribution.log_prob(tokens_NK - 320)
     assert expected.std() > 0.3
-    torch.testing.assert_close(sample.logprobs_NK, expected, atol=1e-5, rtol=0)
-    torch.testing.assert_close(sample.logprobs_N, expected.sum(1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(sample.logprobs_NK, expected, atol=1e-5, rtol=1e-6)
+    torch.testing.assert_close(sample.logprobs_N, expected.sum(1), atol=1e-5, rtol=1e-6)
     middle = (576 - tokens_NK.double() - 1).clamp(0, 254) * 2 / 255 - 1 + 1 / 255
     actions = (0.5 + middle).unflatten(1, (3, 2)).float()  # between -0.5 and 1.5
     torch.testing.assert_close(sample.actions, actions)
@@ -99,10 +99,10 @@ def test_training_judges_what_was_drawn_and_leaves_out_what_was_not_executed(lev
         kept = torch.from_numpy(executed).repeat_interleave(2, 1)
         for row, tokens_NK in ((1, expected), (2, expected * kept)):
             positions = tokens_NK.view(4 * each, -1).sum(1)
-            torch.testing.assert_close(found[row, : 4 * each], positions, atol=1e-5, rtol=0)
-        torch.testing.assert_close(found[0, :each], found[1, :each], atol=1e-5, rtol=0)
+            torch.testing.assert_close(found[row, : 4 * each], positions, atol=1e-5, rtol=1e-6)
+        torch.testing.assert_close(found[0, :each], found[1, :each], atol=1e-5, rtol=1e-6)
     acted = sample.logprobs_N[:, None] if level == "chunk" else sample.logprobs_NK
-    torch.testing.assert_close(outputs.logprobs_BT[1, : 4 * each], acted.flatten(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(outputs.logprobs_BT[1, : 4 * each], acted.flatten(), atol=1e-5, rtol=1e-6)
     values = module.value_head(states_NE).squeeze(1)
     assert values.std() > 1e-3
     torch.testing.assert_close(
@@ -137,7 +137,7 @@ def test_a_row_draws_from_its_own_seed_whatever_stands_beside_it() -> None:
     for n, seed in enumerate(support.SEEDS):
         alone = model.act(module, {name: value[n : n + 1] for name, value in seen.items()}, [seed])
         assert torch.equal(alone.latents[0], together.latents[n])
-        torch.testing.assert_close(alone.logprobs_NK[0], together.logprobs_NK[n], atol=1e-5, rtol=0)
+        torch.testing.assert_close(alone.logprobs_NK[0], together.logprobs_NK[n], atol=1e-5, rtol=1e-6)
     other = model.act(module, seen, [seed + 1 for seed in support.SEEDS])
     assert (other.latents != together.latents).any(1).all()
     greedy = model.act(module, seen, support.SEEDS, greedy=True)
@@ -167,7 +167,7 @@ def test_the_instruction_of_the_settings_serves_where_the_simulator_gives_none()
     assert torch.equal(alone.latents, model.act(module, seen, [3]).latents)
     inputs = model.collate([support.trajectory({"images/top": seen["images/top"]}, alone)])
     judged = model.policy_outputs(module, inputs, frozenset({"logprobs"}))
-    torch.testing.assert_close(judged.logprobs_BT[0], alone.logprobs_N, atol=1e-5, rtol=0)
+    torch.testing.assert_close(judged.logprobs_BT[0], alone.logprobs_N, atol=1e-5, rtol=1e-6)
 
 
 def test_picture_and_instruction_both_matter() -> None:
