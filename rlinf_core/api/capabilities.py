@@ -63,6 +63,7 @@ class ModelCapabilities:
     logprob_levels: frozenset[LogprobLevel] = frozenset({"chunk"})  # of embodied models
     discrete_actions: bool = False
     continuous_actions: bool = False
+    images: bool = False  # a text model reads the images of prompts
     demonstrations: bool = False  # an embodied model learns from others' actions: it has `label`
 
 

@@ -30,6 +30,16 @@ def check_datasets_prompts(subject: Subject) -> None:
         )
 
 
+def check_datasets_images(subject: Subject) -> None:
+    """Images of a row are uint8 [H, W, 3]."""
+    for row in _rows(subject.build("train", 0)):
+        for image in row.images:
+            expect(
+                image.dtype.name == "uint8" and image.ndim == 3 and image.shape[2] == 3,
+                f"an image is {image.dtype} {list(image.shape)}; it must be uint8 [H, W, 3]",
+            )
+
+
 def check_datasets_order(subject: Subject) -> None:
     """The same config, split and seed give the same rows, in any order of access."""
     for split in SPLITS:
@@ -38,8 +48,9 @@ def check_datasets_order(subject: Subject) -> None:
         forward = _rows(first)
         backward = [second[i] for i in reversed(range(len(forward)))][::-1]
         for index, (one, other) in enumerate(zip(forward, backward, strict=True)):
+            pictures = [[image.tobytes() for image in row.images] for row in (one, other)]
             expect(
-                one == other,
+                one == other and pictures[0] == pictures[1],
                 f"row {index} of {split!r} differs between two instances; derive it from (seed, index) alone",
             )
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rlinf_core.api import ActionSample, Model, PolicyOutputs, Want
+from rlinf_core.errors import ModelError
 from rlinf_core.rl.logprobs import gather_logprobs
 from rlinf_core.testing.model_rows import (
     SEEDS,
@@ -20,6 +21,7 @@ from rlinf_core.testing.model_rows import (
     mask_of,
     part,
     rows_of,
+    seen_rows,
     shown,
     trajectory,
     with_positions,
@@ -214,6 +216,27 @@ def check_models_decoder(subject: Subject) -> None:
             )
 
 
+@torch.no_grad()
+def check_models_images(subject: Subject) -> None:
+    """A model that says it reads images does so, the same in decoding and training; others refuse them."""
+    _text_only(subject)
+    model = bound_model(subject)
+    if not subject.spec.provides.images:  # type: ignore[attr-defined]
+        try:
+            seen_rows(model)
+        except ModelError:
+            return
+        raise CheckFailedError("encode_with_images takes images; say so with `images=True` in `provides`")
+    rows = seen_rows(model)
+    module = model.module(0).eval()
+    outputs_BT = model.policy_outputs(module, model.collate(rows), LOGPROBS).logprobs_BT
+    gap = float((outputs_BT[0] - outputs_BT[1]).abs().max())
+    expect(gap > 1e-6, "two pictures give the same log-probabilities; are they read?")
+    decoder = model.decoder(module, len(rows), model.processor().context_length)
+    for expected_BT, found in zip(outputs_BT, _decoded(decoder, list(rows)), strict=True):
+        expect_close(found, expected_BT, "decoder and policy_outputs differ about prompts with images")
+
+
 def check_models_text(subject: Subject) -> None:
     """The text processor closes responses by an end id, and decodes without special tokens."""
     _text_only(subject)
@@ -263,7 +286,7 @@ def _decoded(decoder: Any, rows: list[Experience]) -> list[torch.Tensor]:  # Any
     """Log-probabilities of the rows' responses, all slots advanced together while they last."""
     samples = [row for row in rows if isinstance(row, Sample)]
     slots = list(range(len(samples)))
-    logits_RV = decoder.prefill(slots, [sample.prompt.token_ids for sample in samples])
+    logits_RV = decoder.prefill_prompts(slots, [sample.prompt for sample in samples])
     found: list[list[torch.Tensor]] = [[] for _ in samples]
     step = 0
     while slots:

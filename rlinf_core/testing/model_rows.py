@@ -15,7 +15,7 @@ from rlinf_core.api import ActionSample, Model, Space
 from rlinf_core.api.instructions import instruction_bytes
 from rlinf_core.testing.fakes import sample_of
 from rlinf_core.testing.subject import Subject, expect
-from rlinf_core.types import Experience, Trajectory
+from rlinf_core.types import Experience, Sample, Trajectory
 
 STATE_SIZE, ACTION_SIZE, PICTURE_SIZE = 3, 2, 40
 SEEDS = [1, 2, 3]
@@ -66,6 +66,19 @@ def _text_rows(model: Model) -> list[Experience]:
     random = np.random.default_rng(0)
     sizes = ((3, 5), (6, 2), (1, 4))
     return [sample_of(random.choice(plain, p), random.choice(plain, t), i) for i, (p, t) in enumerate(sizes)]
+
+
+def seen_rows(model: Model) -> list[Sample]:
+    """The same tokens about two pictures that differ."""
+    random = np.random.default_rng(0)
+    pictures = [random.integers(0, 256, (PICTURE_SIZE, PICTURE_SIZE, 3), np.uint8) for _ in range(2)]
+    prompts = [model.processor().encode_with_images("1 2", [picture]) for picture in pictures]
+    expect(prompts[0] == prompts[1], "pictures of one size take different tokens")
+    response = model.processor().encode_response("1 2")
+    rows = [sample_of(np.array(prompt), np.array(response), i) for i, prompt in enumerate(prompts)]
+    for row, picture in zip(rows, pictures, strict=True):
+        row.prompt = replace(row.prompt, images=(picture,))
+    return rows
 
 
 def shown(subject: Subject) -> dict[str, torch.Tensor]:

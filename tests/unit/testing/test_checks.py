@@ -21,7 +21,7 @@ from rlinf_core.api import (
 from rlinf_core.errors import PluginError
 from rlinf_core.plugins import AlgorithmSpec, DatasetSpec, ModelSpec, NoConfig, RewardSpec
 from rlinf_core.testing.checks import run_checks
-from rlinf_core.testing.fakes import TinyTextModel
+from rlinf_core.testing.fakes import LetterProcessor, TinyTextModel
 from rlinf_core.testing.simple_backend import SimpleBackend, SimpleTrainer
 from rlinf_core.testing.simple_rollout import SimpleRollout
 from rlinf_core.testing.subject import Subject, subject
@@ -205,6 +205,18 @@ class Forgetful(Headless):
         return outputs
 
 
+class SeeingLetters(LetterProcessor):
+    def encode_with_images(self, prompt, images):
+        return self.encode_prompt(prompt)
+
+
+class Blind(TinyTextModel):
+    """Takes images and never looks at them."""
+
+    def processor(self):
+        return SeeingLetters()
+
+
 class DividesEach(SimpleTrainer):
     def accumulate(self, batch, loss, *want):
         rows = max(1, len(batch.mask_BT))
@@ -228,6 +240,9 @@ def test_faults_of_models_backends_and_rollouts_are_found():
     valued = ModelCapabilities(value_head=True)
     for cls, message in ((Headless, "value_head(module) is None"), (Forgetful, "values_BT is None")):
         assert message in failed(cls, ModelSpec, provides=valued)["check_models_values"]
+    assert "images=True" in failed(Blind, ModelSpec)["check_models_images"]
+    seeing = failed(Blind, ModelSpec, provides=ModelCapabilities(images=True))
+    assert "are they read?" in seeing["check_models_images"]
     assert "check_backends_micro_batches" in failed(Dividing, BackendSpec)
     assert "check_rollouts_seeds" in failed(SharedGenerator, RolloutSpec)
 

@@ -16,7 +16,7 @@ def rlinf_register_models() -> list[ModelSpec]:
             summary="Vision-language models of transformers (directory, hub id) and tiny presets",
             target="rlinf_model_hf_vlm.model:HFVLM",
             config=HFVLMConfig,
-            provides=ModelCapabilities(modality="text", value_head=True, lora=True),
+            provides=ModelCapabilities(modality="text", value_head=True, lora=True, images=True),
             example={"preset": "tiny-smolvlm"},
         )
     ]
