@@ -250,8 +250,9 @@ class Runner:
 
     def _warm_start(self) -> None:
         warm = self.config.warm_start
+        own = self.config.optimizer
         optimizer = OptimizerConfig(
-            lr=warm.lr, grad_clip=self.config.optimizer.grad_clip, schedule=warm.schedule
+            lr=warm.lr, betas=own.betas, grad_clip=own.grad_clip, schedule=warm.schedule
         )
         self.graph.actor.call("reset_optimizer", optimizer, warm.steps).wait()
         for done in range(0, warm.steps, WARM_CHUNK):

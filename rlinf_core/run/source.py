@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_core.demos.layout import read_info
-from rlinf_core.errors import CheckpointError
+from rlinf_core.errors import CheckpointError, DataError
 from rlinf_core.flows.flow import Requests
 from rlinf_core.roles.setup import build_dataset, build_model
 from rlinf_core.run.prompts import PromptSource, requests
@@ -116,7 +116,12 @@ class EpisodeSource(Source):
     def __init__(self, config: RunConfig, group_size: int, most_groups: int = 0) -> None:
         super().__init__(config, group_size, most_groups)
         if config.warm_start.steps:
-            read_info(Path(config.warm_start.demonstrations))
+            try:
+                read_info(Path(config.warm_start.demonstrations))
+            except DataError as err:
+                raise DataError(
+                    f"warm_start.demonstrations: {err}; `rlinf demos record --output FOLDER` writes one"
+                ) from err
 
     def draw(self, step: int, asked: int, count: int) -> Iterator[list[Any]]:
         """Groups of episodes."""

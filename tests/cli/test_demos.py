@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,13 @@ def test_what_cannot_be_recorded_is_refused(tmp_path: Path, arguments: tuple[str
         run(*arguments, "--output", str(tmp_path / "demos"))
     assert said in str(raised.value)
     assert not (tmp_path / "demos").exists()
+
+
+def test_training_without_the_episodes_is_refused_before_anything_starts(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    job = ("train", "--simulator=metaworld", "--model=mlp_policy", "--algo=grpo", "warm_start.steps=3")
+    said = refused(*job, f"warm_start.demonstrations={tmp_path}", f"--output={tmp_path / 'run'}")
+    assert f"warm_start.demonstrations: {tmp_path} is no LeRobot dataset" in said
+    assert "`rlinf demos record --output FOLDER` writes one" in said
+    assert not (tmp_path / "run").exists()

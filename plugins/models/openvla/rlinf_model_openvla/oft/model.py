@@ -26,6 +26,7 @@ from rlinf_model_openvla.draws import inverse_transform, laplace
 from rlinf_model_openvla.oft import checkpoint
 from rlinf_model_openvla.oft.config import OpenVLAOFTConfig
 from rlinf_model_openvla.oft.heads import ActionHead, ProprioProjector
+from rlinf_model_openvla.oft.initial import keep_variance
 from rlinf_model_openvla.oft.network import OFTNetwork
 from rlinf_model_openvla.oft.preset import sized_record, word_tokenizer
 from rlinf_model_openvla.prismatic import PrismaticModel
@@ -118,6 +119,7 @@ class OpenVLAOFT(PrismaticModel[OFTNetwork]):
         if self._sees_state:
             state = self._state_scales_bound
             network.proprio_projector = ProprioProjector(state.size, size).to(dtype)
+            keep_variance(network.proprio_projector)
             asked = f"a state of {state.size} numbers, as the simulator shows it"
             self._fill(network.proprio_projector, checkpoint.PROPRIO, asked)
 

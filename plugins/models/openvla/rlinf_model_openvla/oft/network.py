@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlinf_model_openvla.network import PrismaticNetwork, gathered
+from rlinf_model_openvla.oft.initial import keep_variance, place_patches
 
 if TYPE_CHECKING:
     from rlinf_model_openvla.architecture import Architecture
@@ -27,6 +28,14 @@ class OFTNetwork(PrismaticNetwork):
         self.stop = stop
         self.action_head: ActionHead | None = None
         self.proprio_projector: ProprioProjector | None = None
+
+    def initialise(self) -> None:
+        """Weights from which a small network learns; the language model has drawn its own."""
+        super().initialise()
+        for part in (self.vision_backbone, self.projector):
+            keep_variance(part)
+        for encoder in (self.vision_backbone.featurizer, self.vision_backbone.fused_featurizer):
+            place_patches(encoder)
 
     def slots(
         self, pixels: Tensor, prompts_ML: Tensor, lengths_M: Tensor, state_MS: Tensor | None, count: int
