@@ -115,6 +115,23 @@ def leave_out_unseen(scene: Any, model: Any, data: Any) -> None:  # Any: MuJoCo'
             geom.type = mujoco.mjtGeom.mjGEOM_NONE
 
 
+def load_mujoco(simulator: str, install: str) -> Any:  # Any: the module has no types
+    """MuJoCo. Raises `ConfigError` where it cannot be imported: it looks at `MUJOCO_GL` even if nothing is
+    to be drawn."""
+    try:
+        return importlib.import_module("mujoco")
+    except (ImportError, OSError, RuntimeError, AttributeError) as err:
+        asked = os.environ.get("MUJOCO_GL")
+        if asked and getattr(err, "name", None) != "mujoco":
+            raise ConfigError(
+                f"MUJOCO_GL={asked}: with it MuJoCo, which simulator {simulator} needs, cannot be imported: "
+                f"{err}; unset it, or use egl or osmesa ({_PACKAGES})"
+            ) from err
+        raise ConfigError(
+            f"simulator {simulator} needs MuJoCo, which cannot be imported: {err}; install it by {install}"
+        ) from err
+
+
 def graphics(simulator: str, setting: str = "images") -> str:
     """`egl` or `osmesa`: as `MUJOCO_GL` says, else EGL on a display GPU and OSMesa without.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes.util
 import glob
+import importlib
+import sys
 
 import pytest
 
@@ -37,3 +39,20 @@ def test_a_machine_that_cannot_draw_is_told_what_to_install(monkeypatch: pytest.
     monkeypatch.setenv("MUJOCO_GL", "glfw")
     with pytest.raises(ConfigError, match="MUJOCO_GL=glfw: the simulator arm draws with egl or osmesa"):
         offscreen.graphics("arm")
+
+
+def test_a_variable_that_keeps_mujoco_from_loading_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise RuntimeError("invalid value for environment variable MUJOCO_GL: window")
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    monkeypatch.setenv("MUJOCO_GL", "window")
+    with pytest.raises(ConfigError, match="MUJOCO_GL=window: with it MuJoCo, which simulator arm needs"):
+        offscreen.load_mujoco("arm", "pip install mujoco")
+
+
+def test_an_absent_mujoco_comes_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    with pytest.raises(ConfigError, match=r"simulator arm needs MuJoCo, .* install it by pip install mujoco"):
+        offscreen.load_mujoco("arm", "pip install mujoco")

@@ -8,6 +8,8 @@ from typing import Any
 
 from rlinf_core.errors import ConfigError
 
+OURS = ("render_mode", "max_episode_steps", "width", "height")  # arguments that this plugin gives
+
 
 @dataclass(frozen=True)
 class GymnasiumConfig:
@@ -42,7 +44,7 @@ class GymnasiumConfig:
             size = getattr(self, name)
             if not 8 <= size <= 1024:
                 raise ConfigError(f"simulator.{name} (gymnasium): {size}: must lie between 8 and 1024")
-        for name in ("render_mode", "max_episode_steps", "width", "height"):
+        for name in OURS:
             if name in self.kwargs:
                 raise ConfigError(
                     f"simulator.kwargs.{name} (gymnasium): set by this plugin; use simulator.images, "

@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import os
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlinf_core.errors import ConfigError
+from rlinf_core.media.offscreen import load_mujoco
+from rlinf_sim_gymnasium.config import OURS
 
 if TYPE_CHECKING:
     from rlinf_sim_gymnasium.config import GymnasiumConfig
@@ -39,7 +42,8 @@ def find(config: GymnasiumConfig) -> EnvSpec:
         raise ConfigError(
             f"simulator.id (gymnasium): no environment {config.id!r} is registered"
             + (f"; near names: {', '.join(near)}" if near else "")
-            + "; environments of other packages need their module in simulator.imports"
+            + "; those of other packages need their module in simulator.imports, such as "
+            "simulator.imports=[gymnasium_robotics] for Fetch, Hand and Maze"
         )
     if not (config.max_episode_steps or spec.max_episode_steps):
         raise ConfigError(
@@ -68,6 +72,8 @@ def make(config: GymnasiumConfig, spec: EnvSpec) -> Env:
     except (gymnasium.error.DependencyNotInstalled, ImportError) as err:
         raise ConfigError(f"simulator.id (gymnasium): {config.id} needs a package: {err}") from err
     except Exception as err:  # a constructor may raise anything over its arguments
+        if os.environ.get("MUJOCO_GL"):  # and the import of MuJoCo over this
+            load_mujoco("gymnasium", "pip install 'mujoco>=3.2'")
         raise ConfigError(
             f"simulator.kwargs (gymnasium): {config.id} cannot be made with {dict(config.kwargs)}: "
             f"{type(err).__name__}: {err}"
@@ -95,11 +101,11 @@ def _arguments(creator: Any) -> tuple[list[str], bool]:
     there may be others."""
     if not inspect.isclass(creator):
         return _named(inspect.signature(creator))
-    known: list[str] = []
+    known: list[str] = []  # each once
     for base in inspect.getmro(creator):
         if "__init__" in vars(base) and issubclass(base, gymnasium.Env):
             own, passes_on = _named(inspect.signature(base.__init__))
-            known += own[1:]  # without self
+            known += [name for name in own[1:] if name not in (*known, *OURS)]  # without self
             if not passes_on:
                 return known, False
     return known, True

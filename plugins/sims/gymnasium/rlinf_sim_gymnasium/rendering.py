@@ -35,6 +35,11 @@ class Pictures:
                 if "mujoco_renderer" in vars(layer):
                     self._replace_renderer(layer)
 
+    @property
+    def by_mujoco(self) -> bool:
+        """Whether MuJoCo draws them."""
+        return bool(self._view)
+
     def draw(self, n: int, size: int) -> Picture:
         """Environment n as it is now, in `size` x `size` pixels."""
         self._size = size

@@ -16,6 +16,7 @@ import numpy as np
 
 from rlinf_core.api import Observation, Simulator, Space, Transition
 from rlinf_core.errors import ConfigError, PluginError
+from rlinf_core.media.offscreen import graphics
 from rlinf_sim_gymnasium.config import GymnasiumConfig
 from rlinf_sim_gymnasium.layout import ActionLayout, flattener, state_size
 from rlinf_sim_gymnasium.memory import remember, restore
@@ -56,6 +57,8 @@ class GymnasiumSimulator(Simulator):
             self.observation_space[f"images/{CAMERA}"] = Space(shape=pixels, low=0.0, high=255.0)
             self._frames_NHW3 = np.zeros((num_envs, *pixels), dtype=np.uint8)
         self._pictures = Pictures(self._envs, config.shadows)
+        if config.images and self._pictures.by_mujoco:
+            graphics("gymnasium")  # where nothing can draw, say so before anything is played
         self._state_NS = np.zeros((num_envs, size), dtype=np.float32)
         self._zeros_S = np.zeros(size, dtype=np.float32)  # times what is not finite is not a number
         self._return_N = np.zeros(num_envs)  # of the episodes that run

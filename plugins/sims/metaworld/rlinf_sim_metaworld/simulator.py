@@ -14,6 +14,7 @@ import numpy as np
 
 from rlinf_core.api import Observation, Simulator, Space, Transition
 from rlinf_core.errors import PluginError
+from rlinf_core.media.offscreen import graphics
 from rlinf_sim_metaworld.config import MetaWorldConfig
 from rlinf_sim_metaworld.experts import expert_action
 from rlinf_sim_metaworld.pictures import Pictures
@@ -36,6 +37,8 @@ class MetaWorldSimulator(Simulator):
     def __init__(self, config: MetaWorldConfig, num_envs: int, seed: int) -> None:
         super().__init__(config, num_envs, seed)
         self._tasks = chosen(config.task)
+        if config.images:
+            graphics("metaworld")  # where nothing can draw, say so before anything is played
         self.max_episode_steps = config.max_episode_steps
         self.action_space = Space(shape=(4,), low=-1.0, high=1.0)
         size = OBSERVED + (len(self._tasks) if config.task_id else 0)

@@ -6,17 +6,19 @@ import difflib
 from typing import Any
 
 from rlinf_core.errors import ConfigError
+from rlinf_core.media.offscreen import load_mujoco
 
 SETS = ("MT10", "MT50")
+INSTALL = "pip install 'metaworld>=3.1,<4'"
 
 
 def _dictionary() -> Any:  # Any: Meta-World's untyped module
+    load_mujoco("metaworld", INSTALL)
     try:
         from metaworld import env_dict
     except ImportError as err:
         raise ConfigError(
-            f"simulator metaworld needs Meta-World, which cannot be imported: {err}; install it by "
-            "pip install 'metaworld>=3.1,<4'"
+            f"simulator metaworld needs Meta-World, which cannot be imported: {err}; install it by {INSTALL}"
         ) from err
     return env_dict
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf_core.errors import ConfigError
-from rlinf_core.media.offscreen import graphics
+from rlinf_core.media.offscreen import graphics, load_mujoco
 from rlinf_sim_robosuite.config import RobosuiteConfig
 
 INSTALL = (
@@ -30,6 +30,7 @@ def library() -> Any:  # Any: robosuite is untyped
     """The package. Raises `ConfigError` where it is not installed."""
     try:
         with _quiet(), _drawing():
+            load_mujoco("robosuite", INSTALL)
             import robosuite
     except ImportError as err:
         raise ConfigError(

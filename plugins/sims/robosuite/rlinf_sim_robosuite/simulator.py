@@ -14,6 +14,7 @@ import numpy as np
 
 from rlinf_core.api import Observation, Simulator, Space, Transition
 from rlinf_core.errors import PluginError
+from rlinf_core.media.offscreen import graphics
 from rlinf_sim_robosuite.config import RobosuiteConfig
 from rlinf_sim_robosuite.drawing import Eye
 from rlinf_sim_robosuite.library import tasks
@@ -34,6 +35,8 @@ class RobosuiteSimulator(Simulator):
 
     def __init__(self, config: RobosuiteConfig, num_envs: int, seed: int) -> None:
         super().__init__(config, num_envs, seed)
+        if config.cameras:
+            graphics("robosuite", "cameras")  # where nothing can draw, say so before anything is made
         self._scenes = [Scene(config) for _ in range(num_envs)]
         self.max_episode_steps = config.max_episode_steps
         self._set_spaces()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf_core.errors import ConfigError
+from rlinf_core.media.offscreen import load_mujoco
 from rlinf_sim_tabletop.config import COLOURS
 
 REACH = 0.38  # metres that the gripper goes from the middle, each way
@@ -50,14 +50,7 @@ class Start:
 
 def mujoco() -> Any:  # Any: the module has no types
     """Raises `ConfigError` with the line that installs it."""
-    try:
-        import mujoco as found
-    except ImportError as err:
-        raise ConfigError(
-            f"simulator tabletop needs MuJoCo, which cannot be imported: {err}; install it by "
-            "pip install 'mujoco>=3.2'"
-        ) from err
-    return found
+    return load_mujoco("tabletop", "pip install 'mujoco>=3.2'")
 
 
 def model() -> Any:  # Any: an MjModel

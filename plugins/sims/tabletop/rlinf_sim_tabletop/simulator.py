@@ -14,7 +14,7 @@ import numpy as np
 
 from rlinf_core.api import Observation, Simulator, Space, Transition
 from rlinf_core.errors import PluginError
-from rlinf_core.media.offscreen import Camera
+from rlinf_core.media.offscreen import Camera, graphics
 from rlinf_sim_tabletop.config import COLOURS, TabletopConfig
 from rlinf_sim_tabletop.scene import REACH, Start, model, mujoco, start
 
@@ -43,6 +43,7 @@ class TabletopSimulator(Simulator):
             "state": Space(shape=(2,), low=-1.0, high=1.0),
             f"images/{CAMERA}": Space(shape=size, low=0.0, high=255.0),
         }
+        graphics("tabletop", "image_size")  # where nothing can draw, say so before anything is played
         self._mujoco: Any = mujoco()
         self._model = model()
         self._data = [self._mujoco.MjData(self._model) for _ in range(num_envs)]
