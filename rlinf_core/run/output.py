@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SETTINGS = "config.yaml"
 PLAN = "plan.yaml"  # by which the run goes on
+METRICS = "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
 LEFT_BY_A_FAILED_START = {SETTINGS, PLAN, "logs"}
 
 
@@ -41,6 +43,17 @@ def refuse_used(output: Path) -> None:
         raise ConfigError(
             f"output: {output} is not empty; name another folder, or continue that run with --resume {output}"
         )
+
+
+def clear_failed_start(output: Path) -> None:
+    """Remove what a new run wrote that failed before its first record, such as files of trackers, so that
+    its folder can be used again. Its settings, its plan and its logs stay."""
+    if any((output / name).exists() for name in (METRICS, CHECKPOINTS)):
+        return
+    for entry in output.iterdir():
+        if entry.name not in LEFT_BY_A_FAILED_START:
+            real = entry.is_dir() and not entry.is_symlink()
+            shutil.rmtree(entry) if real else entry.unlink()
 
 
 def claim(

@@ -22,7 +22,7 @@ from rlinf_core.run.evaluate import eval_metrics
 from rlinf_core.run.events import Events
 from rlinf_core.run.interrupt import Interrupt
 from rlinf_core.run.metrics import JsonLines, TrackerSet, jsonable
-from rlinf_core.run.output import claim, put_in_place, refuse_used
+from rlinf_core.run.output import CHECKPOINTS, METRICS, claim, clear_failed_start, put_in_place, refuse_used
 from rlinf_core.run.planning import Planning, prepare, resumed
 from rlinf_core.run.steering import Steering
 from rlinf_core.run.step_times import step_times
@@ -70,7 +70,7 @@ class Runner:
         self._dumped = dumped
         self._warm_done = config.warm_start.steps == 0
         self._primary = config.rewards[0].component.name if config.rewards else ""
-        self._store = CheckpointStore(self.output / "checkpoints", config.checkpoint.keep)
+        self._store = CheckpointStore(self.output / CHECKPOINTS, config.checkpoint.keep)
         self._events = Events(plugins().observers(), view.warn)
         self._trackers = TrackerSet({}, view.warn)
 
@@ -97,6 +97,8 @@ class Runner:
         finally:
             self._events.tell("rlinf_run_end", run=self, error=error)
             self._trackers.finish(error)
+            if error is not None and not self.resume:
+                clear_failed_start(self.output)
         self.summary.seconds = time.perf_counter() - began
         return self.summary
 
@@ -133,7 +135,7 @@ class Runner:
 
     def _open_logs(self, checkpoint: Checkpoint | None) -> None:
         resumed = None if not self.resume else (checkpoint.step if checkpoint else -1)
-        self._metrics = JsonLines(self.output / "metrics.jsonl", resumed)
+        self._metrics = JsonLines(self.output / METRICS, resumed)
         self._trace = Trace(self.output / "trace.json", max(0, resumed or 0))
         self._videos = Videos(self.config, self._value if self.graph.crew.needs.critic != "none" else None)
         self._samples = JsonLines(self.output / "samples.jsonl", resumed)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlinf_core.errors import ConfigError
-from rlinf_core.run.output import refuse_used
+from rlinf_core.run.output import clear_failed_start, refuse_used
 
 
 def test_what_a_failed_start_left_is_no_obstacle_and_a_step_is(tmp_path: Path) -> None:
@@ -17,3 +17,17 @@ def test_what_a_failed_start_left_is_no_obstacle_and_a_step_is(tmp_path: Path) -
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(ConfigError, match="not empty"):
         refuse_used(tmp_path)
+
+
+def test_a_start_that_fails_before_its_first_record_takes_the_files_of_trackers_along(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "tracker").mkdir()
+    for name in ("config.yaml", "logs/device0.log", "tracker/events", "trace.json"):
+        (tmp_path / name).touch()
+    clear_failed_start(tmp_path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["config.yaml", "logs"]
+    refuse_used(tmp_path)
+    for name in ("trace.json", "metrics.jsonl"):
+        (tmp_path / name).touch()
+    clear_failed_start(tmp_path)
+    assert (tmp_path / "trace.json").exists()
