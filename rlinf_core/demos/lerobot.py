@@ -5,6 +5,7 @@ Format: https://github.com/huggingface/lerobot (one Parquet file an episode or m
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -44,16 +45,21 @@ def write_dataset(
     """Write episodes of one action a decision, one after the other as they come.
 
     `images="png"` keeps every pixel as it is, `"video"` is some ten times smaller. Raises `DataError` for a
-    folder that is not empty, no episode, or episodes that show different things.
+    folder that is not empty, no episode, or episodes that show different things; nothing is left then.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder} is not empty; name another folder for the dataset")
+        what = "not empty" if folder.is_dir() else "a file"
+        raise DataError(f"{folder} is {what}; name another folder for the dataset")
     (folder / "meta").mkdir(parents=True, exist_ok=True)
     writer = _Writer(folder, fps, images)
-    for episode in episodes:
-        writer.add(to_frames(episode))
-    if not writer.features:
-        raise DataError(f"{folder}: there is no episode to write")
+    try:
+        for episode in episodes:
+            writer.add(to_frames(episode))
+        if not writer.features:
+            raise DataError(f"{folder}: there is no episode to write")
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
     write_json(folder / INFO, info_of(writer.features, *writer.totals, fps, robot))
 
 
