@@ -158,6 +158,11 @@ def test_settings_that_do_not_fit_are_refused_before_anything_starts(
     assert not (tmp_path / "run").exists()
 
 
+def test_statistics_that_a_preset_does_not_have_are_refused(train: Train) -> None:
+    done = train(*POLE, "model.preset=tiny", "model.unnorm_key=bridge_orig", model="openvla")
+    refused(done, "model.unnorm_key (openvla)", "'bridge_orig'", "a preset has no statistics")
+
+
 def test_one_sample_a_group_is_refused(train: Train) -> None:
     refused(train(*POLE, "algo.group_size=1", algo="grpo"), "algo.group_size", "use 2 or more")
 

@@ -43,6 +43,10 @@ class PrismaticConfig:
                 f"model.path and model.preset ({self.plugin}): {self.path!r} and {self.preset!r}: set one of "
                 f"them; presets: {', '.join(PRESETS)}"
             )
+        if self.preset and self.unnorm_key:
+            raise self.refused(
+                "unnorm_key", "a preset has no statistics; it acts within the simulator's bounds"
+            )
         for name, allowed in self.choices.items():
             value = getattr(self, name)
             if value not in allowed:
