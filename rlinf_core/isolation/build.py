@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from rlinf_core.errors import PluginError
 from rlinf_core.isolation.environments import MANIFEST, Environment, environment_of
@@ -67,8 +67,8 @@ def _create(environment: Environment, say: Callable[[str], object]) -> None:
         _run([*install, *rest, "-r", str(environment.lock)], out, log, environment)
 
 
-def _run(command: list[str], out: object, log: Path, environment: Environment) -> None:
-    done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, check=False)  # type: ignore[call-overload]
+def _run(command: list[str], out: IO[str], log: Path, environment: Environment) -> None:
+    done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         raise PluginError(
             f"{environment.kind} plugin {environment.plugin!r}: {' '.join(command[1:4])} failed with exit "

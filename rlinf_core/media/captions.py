@@ -11,9 +11,7 @@ import numpy as np
 from rlinf_core.optional import require
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Picture = NDArray[np.uint8]  # [H, W, 3]
+    from rlinf_core.types import Picture
 
 SMALLEST = 256  # pixels of the shorter side
 _SIZE, _LINE, _MARGIN = 13, 17, 6  # pixels: of the letters, from line to line, around the text

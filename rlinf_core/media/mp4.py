@@ -13,9 +13,7 @@ from rlinf_core.errors import DataError
 from rlinf_core.optional import require
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Picture = NDArray[np.uint8]  # [H, W, 3]
+    from rlinf_core.types import Picture
 
 CODEC, PIXELS = "h264", "yuv420p"  # what browsers and LeRobot play; colours are kept at half the size
 _QUALITY = "18"  # of x264: lower is better and larger; 18 looks like the original

@@ -19,9 +19,7 @@ import numpy as np
 from rlinf_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Picture = NDArray[np.uint8]  # [H, W, 3]
+    from rlinf_core.types import Picture
 
 _log = logging.getLogger(__name__)
 _LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}

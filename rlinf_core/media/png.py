@@ -11,10 +11,10 @@ from rlinf_core.errors import DataError
 from rlinf_core.optional import require
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from rlinf_core.types import Picture
 
 
-def encode_png(picture: NDArray[np.uint8]) -> bytes:
+def encode_png(picture: Picture) -> bytes:
     """`[H, W, 3]` as a PNG file's content."""
     image = require("PIL.Image", "pillow", "writing pictures")
     buffer = io.BytesIO()
@@ -22,7 +22,7 @@ def encode_png(picture: NDArray[np.uint8]) -> bytes:
     return buffer.getvalue()
 
 
-def decode_picture(content: bytes, name: str) -> NDArray[np.uint8]:
+def decode_picture(content: bytes, name: str) -> Picture:
     """`[H, W, 3]` of a picture file's content (PNG, JPEG); raises `DataError` with its name."""
     image = require("PIL.Image", "pillow", "reading pictures")
     try:

@@ -19,6 +19,7 @@ from rlinf_core.pool.program import Program
 from rlinf_core.pool.protocol import Kind, Message
 
 START_S = 600.0  # that a process may take until its simulator is there
+STARTS = 3  # of a process, before a pool is given up that has never been whole
 _END_S = 1.0  # that a process whose socket is closed may take to end
 _CLOSE_S = 2.0
 
@@ -34,14 +35,13 @@ class Lives:
 
     def spend(self, what: str, printed: str) -> None:
         """One more. Raises `PluginError` beyond the limit."""
-        last = f"; it had printed:\n{printed}" if printed else ""
         if self.used >= self.limit:
             raise PluginError(
                 f"{what}; no process is started again after {self.limit} times "
-                f"(env_pool.restarts={self.limit}){last}"
+                f"(env_pool.restarts={self.limit}){_quoted(printed)}"
             )
         self.used += 1
-        _log.warning("%s; starting it again (%d of %d)%s", what, self.used, self.limit, last)
+        _log.warning("%s; starting it again (%d of %d)%s", what, self.used, self.limit, _quoted(printed))
 
 
 class Part:
@@ -62,6 +62,7 @@ class Part:
         self._layout: Layout | None = None
         self.begun = False  # its environments were started
         self.deadline: float | None = None  # of what is awaited
+        self._vain = 0  # starts that came to nothing before the pool was whole
         self.process = self._start()
 
     @property
@@ -165,6 +166,15 @@ class Part:
             f"simulator {self.said['name']}: the process of environments {self.first} to {self.last - 1} "
             f"(pid {self.process.pid}) {why or ending}"
         )
-        self._lives.spend(what, self.process.tail())
+        self.deadline = None  # nothing comes any more, also where no other process is started
+        self._vain += self._layout is None
+        printed = self.process.tail()
+        if self._vain == STARTS:
+            raise PluginError(f"{what} before it had begun, for the {STARTS}rd time{_quoted(printed)}")
+        self._lives.spend(what, printed)
         self.lost |= self.begun
         self.process = self._start()
+
+
+def _quoted(printed: str) -> str:
+    return f"; it had printed:\n{printed}" if printed else ""

@@ -103,7 +103,7 @@ def _command(program: Program, end: int, memory: int) -> list[str]:
     """The kernel would end it with the *thread* that started it, so it is asked to in the main one only."""
     with_parent = int(threading.current_thread() is threading.main_thread())
     numbers = [str(number) for number in (end, memory, os.getpid(), with_parent)]
-    return [program.python, "-P", "-m", "rlinf_core.pool.serve", *numbers]
+    return [program.python, "-u", "-P", "-m", "rlinf_core.pool.serve", *numbers]
 
 
 def _ending(status: int) -> str:

@@ -163,11 +163,10 @@ def _start(wire: Wire, memory: int) -> Share | None:
         if said["version"] != VERSION:
             raise PluginError(f"a pool of protocol {said['version']} started a process of protocol {VERSION}")
         share = Share(said, memory)
-        hello = share.hello()
+        wire.send(Kind.HELLO, share.hello())
     except Exception as error:  # the border of a process: the pool raises it
         _tell(wire, error, "the start")
         return None
-    wire.send(Kind.HELLO, hello)
     return share
 
 

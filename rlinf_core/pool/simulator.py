@@ -79,9 +79,9 @@ class SimulatorPool(Simulator):
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Waits for processes that start."""
         for part in self._parts.all:
-            part.lost[:] = False
             own = [int(seed) for seed in seeds[part.first : part.last]]
             self._parts.tell(part, Kind.RESET, {"auto_reset": self.auto_reset, "seeds": own})
+            part.lost[:] = False
         return self._shown()
 
     def restart(self, seeds: Mapping[int, int]) -> Observation:
@@ -89,8 +89,8 @@ class SimulatorPool(Simulator):
         for part in self._parts.all:
             told = {n - part.first: int(seed) for n, seed in seeds.items() if part.first <= n < part.last}
             if told:
-                part.lost[list(told)] = False
                 self._parts.tell(part, Kind.RESTART, {"auto_reset": self.auto_reset, "seeds": told})
+                part.lost[list(told)] = False
         return self._shown()
 
     def step(self, actions: NDArray[Any]) -> Transition:
@@ -204,7 +204,7 @@ class SimulatorPool(Simulator):
             part.begun = True
             part.lost[:] = False
             rest = rest[size:]
-        return self._observation(SHOWN)
+        return self._shown()
 
     def offload(self) -> None:
         """In every process."""

@@ -29,7 +29,7 @@ class CounterConfig:
 
     limit: int = 4
     restarts: bool = True
-    refuse: str = ""  # the start, with this text
+    refuse: str = ""  # the start, with this text; "die" kills the process
     names: Mapping[str, Any] = field(default_factory=dict)
     nested: Nested = Nested()
     faulty_seed: int = -1  # the second step of its episode fails
@@ -46,6 +46,8 @@ class Counter(Simulator):
 
     def __init__(self, config: CounterConfig, num_envs: int, seed: int) -> None:
         super().__init__(config, num_envs, seed)
+        if config.refuse == "die":
+            self.misbehave(100)
         if config.refuse:
             raise ConfigError(config.refuse)
         print("a counter starts", file=sys.stderr)
@@ -93,7 +95,7 @@ class Counter(Simulator):
 
     def misbehave(self, action: float) -> None:
         if action == 100:
-            print("the counter overflows", file=sys.stderr, flush=True)
+            print("the counter overflows")
             os.kill(os.getpid(), 9)
         if action == 200:
             raise ValueError("cannot count this")
@@ -119,6 +121,7 @@ class Counter(Simulator):
         return ["counting", str(self.config.nested.sizes), str(dict(self.config.names))]
 
     def render(self) -> Any:
+        self.misbehave(float(self.count.max()))
         return self.shown().images["eye"]
 
     def save_state(self) -> bytes:
@@ -128,3 +131,9 @@ class Counter(Simulator):
         count, age, running = np.frombuffer(state).reshape(3, self.num_envs)
         self.count, self.age, self.running = count.astype("f4"), age.astype("i8"), running.astype(bool)
         return self.shown()
+
+
+class Odd(Counter):
+    """Its space is of numbers that JSON does not know."""
+
+    action_space = Space(shape=(1,), low=np.float32(-1.0))  # type: ignore[arg-type]

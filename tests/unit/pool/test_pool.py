@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,14 @@ SEEDS = [10, 20, 30, 40, 50]
 
 
 @pytest.fixture
-def make() -> Iterator[Make]:
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Pools of counters that are closed at the end."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what they print arrives without it
     made: list[SimulatorPool] = []
 
     def build(config: CounterConfig = CounterConfig(), envs: int = 5, **options: Any) -> SimulatorPool:  # noqa: B008
-        options = {"processes": 2, "program": Program.own(), **options}
-        made.append(
-            SimulatorPool(config, envs, 0, name="counter", target="pool_simulators:Counter", **options)
-        )
+        usual = {"target": "pool_simulators:Counter", "processes": 2, "program": Program.own()}
+        made.append(SimulatorPool(config, envs, 0, name="counter", **{**usual, **options}))
         return made[-1]
 
     yield build
@@ -95,6 +94,7 @@ def test_calls_reach_every_process(make: Make) -> None:
     state = pool.save_state()
     pool.step(actions(1, 1, 1, 1, 1))
     assert pool.load_state(state).state[:, 0].tolist() == SEEDS
+    assert make().load_state(state).instruction == [f"count from {seed}" for seed in SEEDS]
     assert pool.step(actions(1, 1, 1, 1, 1)).rewards_NC[:, 0].tolist() == [11, 21, 31, 41, 51]
     with pytest.raises(PluginError, match=r"not of 5 environments over 1 processes"):
         make(processes=1).load_state(state)
@@ -132,9 +132,15 @@ def test_a_process_that_dies_between_steps_is_noticed_at_the_next(make: Make) ->
     outcome = pool.step(actions(1, 1, 1, 1, 1))
     assert outcome.lost_N is not None
     assert outcome.lost_N.tolist() == [True, True, True, False, False]
-    for pid in pool.process_ids():
+    pool.reset(SEEDS)
+    pids = pool.process_ids()
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    assert pool.reset(SEEDS).state[:, 0].tolist() == SEEDS  # episodes that start anew are not lost
+    wait_until_ended(pids)
+    assert pool.reset(SEEDS).state[:, 0].tolist() == SEEDS
+    again = pool.step(actions(1, 1, 1, 1, 1))
+    assert again.lost_N is None, "episodes that start anew are not lost"
+    assert again.rewards_NC[:, 0].tolist() == [11, 21, 31, 41, 51]
 
 
 def test_an_exception_in_a_step_is_a_loss_with_its_traceback(make: Make, caplog: Any) -> None:
@@ -165,6 +171,8 @@ def test_what_a_simulator_tells_its_user_is_raised_as_it_is(make: Make) -> None:
         pool.step(actions(400, 1, 1, 1, 1))
     with pytest.raises(ConfigError, match=r"^simulator.limit: never$"):
         make(CounterConfig(refuse="simulator.limit: never"))
+    with pytest.raises(PluginError, match=r"the start failed in its process .* float32 is not JSON"):
+        make(target="pool_simulators:Odd")
 
 
 def test_after_a_refused_call_every_process_goes_on(make: Make) -> None:
@@ -180,9 +188,11 @@ def test_processes_are_started_again_so_often_and_no_more(make: Make) -> None:
     pool = make(lives=Lives(1))
     pool.reset(SEEDS)
     pool.step(actions(100, 1, 1, 1, 1))
-    pool.reset(SEEDS)
+    pool.reset([10, 20, 30, 40, 100])
     with pytest.raises(PluginError, match=r"simulator counter: .* SIGKILL.*env_pool.restarts=1"):
-        pool.step(actions(100, 1, 1, 1, 1))
+        pool.render()
+    with pytest.raises(PluginError, match=r"died of SIGKILL before it had begun, for the 3rd time; it"):
+        make(CounterConfig(refuse="die"))
 
 
 def test_the_group_goes_on_while_a_process_starts(make: Make) -> None:
@@ -228,7 +238,11 @@ def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    end = time.monotonic() + 5
+    wait_until_ended(pids)
+
+
+def wait_until_ended(pids: Iterable[int]) -> None:
+    end = time.monotonic() + 20
     while any(alive(pid) for pid in pids):
         assert time.monotonic() < end
         time.sleep(0.02)
