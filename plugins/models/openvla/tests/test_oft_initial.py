@@ -19,7 +19,7 @@ SPACES = {
 def test_positions_are_waves_of_column_and_row_by_hand() -> None:
     encoder = Encoder(EncoderShape(8, 2, 2, patch_size=4), 8)  # two rows of two patches
     place_patches(encoder)
-    # angles of the second column or row: a quarter and a half turn; sines, then cosines, of columns, then rows
+    # angles of the second column or row: a quarter and a half turn; sines, cosines; of columns, then rows
     first = [0.0, 0.0, 1.0, 1.0]
     second = [1.0, 0.0, 0.0, -1.0]
     expected = torch.tensor([[*first, *first], [*second, *first], [*first, *second], [*second, *second]])
