@@ -168,17 +168,7 @@ def _qwen2_5() -> Any:
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
     return Qwen2_5_VLConfig(
         **_qwen_tokens(),
-        vision_config={
-            "depth": 2,
-            "hidden_size": HIDDEN,
-            "intermediate_size": 2 * HIDDEN,
-            "num_heads": 4,
-            "out_hidden_size": HIDDEN,
-            "patch_size": 4,
-            "spatial_merge_size": 2,
-            "window_size": 16,
-            "fullatt_block_indexes": [1],
-        },
+        vision_config=_qwen_vision(window_size=16, fullatt_block_indexes=[1]),
         text_config=_text("qwen", rope_parameters=rope, tie_word_embeddings=False),
     )
 
@@ -189,19 +179,22 @@ def _qwen3() -> Any:
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [4, 2, 2]}
     return Qwen3VLConfig(
         **_qwen_tokens(),
-        vision_config={
-            "depth": 2,
-            "hidden_size": HIDDEN,
-            "intermediate_size": 2 * HIDDEN,
-            "num_heads": 4,
-            "out_hidden_size": HIDDEN,
-            "patch_size": 4,
-            "spatial_merge_size": 2,
-            "num_position_embeddings": 64,
-            "deepstack_visual_indexes": [0],
-        },
+        vision_config=_qwen_vision(num_position_embeddings=64, deepstack_visual_indexes=[0]),
         text_config=_text("qwen", rope_parameters=rope, head_dim=16, tie_word_embeddings=False),
     )
+
+
+def _qwen_vision(**more: Any) -> dict[str, Any]:
+    return {
+        "depth": 2,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 2 * HIDDEN,
+        "num_heads": 4,
+        "out_hidden_size": HIDDEN,
+        "patch_size": 4,
+        "spatial_merge_size": 2,
+        **more,
+    }
 
 
 def _qwen_tokens() -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,10 +113,8 @@ def _end_ids(config: HFVLMConfig, processor: Any, model_config: Any) -> set[int]
     from transformers import GenerationConfig
 
     owners = [processor.tokenizer, model_config, model_config.get_text_config()]
-    try:
-        owners.append(GenerationConfig.from_pretrained(config.path))
-    except OSError:  # a model need not have generation defaults
-        owners = owners[:3]
+    with suppress(OSError):  # a model need not have generation defaults
+        owners.append(GenerationConfig.from_pretrained(_place(config)))
     found: set[int] = set()
     for owner in owners:
         ids = getattr(owner, "eos_token_id", None)
@@ -124,13 +122,15 @@ def _end_ids(config: HFVLMConfig, processor: Any, model_config: Any) -> set[int]
     return found
 
 
+def _place(config: HFVLMConfig) -> str:
+    """The directory, or the hub id."""
+    local = Path(config.path).expanduser()
+    return str(local) if local.exists() else config.path
+
+
 def _load(auto: Any, config: HFVLMConfig, what: str, options: dict[str, Any]) -> Any:
     try:
-        return auto.from_pretrained(
-            str(Path(config.path).expanduser()) if Path(config.path).expanduser().exists() else config.path,
-            trust_remote_code=config.trust_remote_code,
-            **options,
-        )
+        return auto.from_pretrained(_place(config), trust_remote_code=config.trust_remote_code, **options)
     except Exception as err:  # transformers raises many types for one user error: an unusable path
         cause = str(err).strip().splitlines() or [type(err).__name__]
         raise ModelError(

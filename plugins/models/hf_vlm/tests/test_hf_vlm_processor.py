@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    AutoTokenizer,
+    GenerationConfig,
+)
 
 from rlinf_core.errors import ConfigError, ModelError
 
@@ -119,6 +125,17 @@ def test_an_export_is_loaded_bit_for_bit_and_by_transformers(preset: str, tmp_pa
         assert torch.equal(pixels["pixel_values"], own["pixel_values"])
     if preset in ("tiny-smolvlm", "tiny-paligemma"):  # those of Qwen need torchvision, for videos
         assert AutoProcessor.from_pretrained(tmp_path / "two").image_token == "<image>"
+
+
+def test_ends_of_generation_defaults_are_found_also_below_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = support.model()
+    model.export(iter(model.module().state_dict().items()), tmp_path / "one")
+    GenerationConfig(eos_token_id=[2, 40]).save_pretrained(tmp_path / "one")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in (str(tmp_path / "one"), "~/one"):
+        assert HFVLM(HFVLMConfig(path=path)).processor().eos_ids == {2, 40}
 
 
 def test_paths_that_are_no_vision_language_models_are_named(tmp_path: Path) -> None:
