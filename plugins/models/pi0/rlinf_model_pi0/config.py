@@ -14,7 +14,7 @@ FIVE = "tiny_pi05"  # the preset of pi0.5
 class Pi0Config:
     """Which checkpoint, what it sees, and how its flow is sampled."""
 
-    path: str = ""  # directory of a checkpoint in the transformers layout
+    path: str = ""  # directory of a checkpoint in the layout of transformers, LeRobot or OpenPI
     preset: Literal["", "tiny", "tiny_pi05"] = ""  # a small network with random weights, instead of `path`
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the parameters
     train: Literal["expert", "all"] = "expert"  # the action expert alone, or the vision-language model too

@@ -35,9 +35,7 @@ _SIZES = {  # of transformers' settings -> names that others have for them
     "max_state_dim": ("max_state_dim", "action_dim"),
     "num_inference_steps": ("num_inference_steps",),
 }
-
-
-_READ_TOO = (  # names that earlier versions of transformers and of ours gave
+_READ_TOO = (  # names that other versions of transformers write
     (f"{_JOINT}paligemma.model.language_model.model.", "model.vlm.language_model."),
     (f"{_JOINT}paligemma.model.vision_tower.", "model.vlm.vision_tower."),
 )

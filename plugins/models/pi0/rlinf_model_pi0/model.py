@@ -153,7 +153,7 @@ class Pi0(Model):
         return ActionSample(actions, blank[:, 0], logprobs_NK=blank, latents=latents)
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
-        """A checkpoint in the transformers layout with tokenizer and statistics, without the heads."""
+        """A checkpoint with tokenizer and statistics, without the heads; in the layout of `path`."""
         checkpoint.save(self.config, state, path)
         self._bound.save(path)
 
