@@ -97,7 +97,7 @@ def read_catalogue(folder: str) -> Catalogue:
         [_item(root / OBJECTS, key, entry) for key, entry in _index(root / OBJECTS).items()],
         [_item(root / PLATES, key, entry) for key, entry in _index(root / PLATES).items()],
         [_table(tables, key, entry) for key, entry in _index(tables).items()] if tables.exists() else [],
-        tuple(json.loads(phrasings.read_text())) if phrasings.exists() else PHRASINGS,
+        tuple(_read(phrasings, list)) if phrasings.exists() else PHRASINGS,
     )
 
 
@@ -108,9 +108,18 @@ def _index(folder: Path) -> dict[str, Mapping[str, Any]]:
             f"simulator.assets (maniskill): {path} is missing: an index such as "
             '{"carrot": {"name": "carrot", "scale": 1.0}}, with a folder of files for each key'
         )
-    found = json.loads(path.read_text())
-    if not isinstance(found, dict) or not found:
-        raise ConfigError(f"simulator.assets (maniskill): {path} must be an object with at least one entry")
+    found: dict[str, Mapping[str, Any]] = _read(path, dict)
+    return found
+
+
+def _read(path: Path, kind: type) -> Any:  # Any: JSON values
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as err:
+        raise ConfigError(f"simulator.assets (maniskill): {path} is no JSON: {err}") from err
+    if not isinstance(found, kind) or not found:
+        name = "an object" if kind is dict else "a list"
+        raise ConfigError(f"simulator.assets (maniskill): {path} must be {name} with at least one entry")
     return found
 
 

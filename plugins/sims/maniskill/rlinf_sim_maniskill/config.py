@@ -46,7 +46,7 @@ class ManiSkillConfig:
     shadows: bool = False  # with shadows; slower without a GPU
     instruction: str = ""  # told to policies that read; empty = what the task says, if it does
     device: Device = "auto"  # auto = one batch on the GPU if there is one, else one by one on the CPU
-    assets: str = ""  # folder of objects, plates and tables (tasks PutOnPlateInScene25...)
+    assets: str = field(default="", metadata={"path": True})  # folder of things (PutOnPlateInScene25...)
     objects: Objects = "train"  # which of them episodes are about (tasks PutOnPlateInScene25...)
 
     def __post_init__(self) -> None:

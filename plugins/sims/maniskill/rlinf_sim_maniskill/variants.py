@@ -90,6 +90,11 @@ def check(variant: Variant, catalogue: Catalogue, subset: Subset) -> None:
             f"simulator.id (maniskill): this task mixes textures into pictures, and "
             f"{catalogue.folder} has no {TABLES}"
         )
+    if variant.phrasings and subset == "test" and len(catalogue.phrasings) < 2:
+        raise ConfigError(
+            f"simulator.objects (maniskill): 'test' needs more phrasings in {catalogue.folder}: there is "
+            "one, and the first is for training"
+        )
     for where, count, chosen in (
         (OBJECTS, len(catalogue.objects), variant.objects),
         (PLATES, len(catalogue.plates), variant.plates),

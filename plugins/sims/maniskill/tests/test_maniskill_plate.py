@@ -137,6 +137,14 @@ def test_a_folder_that_lacks_something_is_refused_by_its_path(
         check(VARIANTS["MultiPlate-v1"], small, "train")
     with pytest.raises(ConfigError, match="mixes textures into pictures"):
         check(VARIANTS["VisionTexture03-v1"], small, "train")
+    (root / "phrasings.json").write_text('["put {object} on {plate}"]')
+    with pytest.raises(ConfigError, match=r"'test' needs more phrasings in .*: there is one"):
+        check(VARIANTS["Instruct-v1"], read_catalogue(str(root)), "test")
+    for text, message in (("[", "phrasings.json is no JSON"), ("{}", "phrasings.json must be a list with")):
+        (root / "phrasings.json").write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            read_catalogue(str(root))
+    (root / "phrasings.json").unlink()
     (root / "more_plate" / "more_plate_0" / "textured.obj").unlink()
     with pytest.raises(
         ConfigError, match=r"more_plate_0 has none of textured.obj, textured.dae, textured.glb"
