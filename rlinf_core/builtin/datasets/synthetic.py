@@ -18,6 +18,7 @@ class SyntheticDataset(Dataset):
     """Draws questions until one falls in this split; the split is a property of the question."""
 
     version = 1  # raise when the rows of the same config, split and seed change
+    varied_by = "data.digits"  # the setting that makes more different questions
 
     @abstractmethod
     def draw(self, rng: random.Random) -> tuple[str, Row]:
@@ -37,7 +38,7 @@ class SyntheticDataset(Dataset):
                 return row
         raise DataError(
             f"{type(self).__name__} has too few different questions for a {self.split} split "
-            f"({MAX_DRAWS} draws found none); raise data.digits"
+            f"({MAX_DRAWS} draws found none); raise {self.varied_by}"
         )
 
     def fingerprint(self) -> str:

@@ -14,6 +14,7 @@ class CountingBlocks(SyntheticDataset):
     """`Count the blocks that are red` among others; a wrong demonstration says another number."""
 
     config: CountingBlocksConfig
+    varied_by = "data.grid"
 
     def draw(self, rng: random.Random) -> tuple[str, Row]:
         config = self.config
@@ -37,6 +38,7 @@ class SpatialRelations(SyntheticDataset):
     """`Where is the red block, seen from the blue one?` A wrong demonstration says another direction."""
 
     config: SpatialRelationsConfig
+    varied_by = "data.grid"
     directions = ("left", "right", "above", "below")
 
     def draw(self, rng: random.Random) -> tuple[str, Row]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlinf_core.builtin.datasets import synthetic
 from rlinf_core.builtin.datasets.blocks import BACKGROUND, COLOURS, draw_blocks
 from rlinf_core.builtin.datasets.config import (
     CountingBlocksConfig,
@@ -54,6 +55,13 @@ def test_the_answer_is_the_number_of_blocks_that_the_picture_shows() -> None:
     wrong = [row.demonstration != row.answer for row in rows]
     assert 0.42 < np.mean(wrong) < 0.58
     assert {row.answer for row in rows} == set("123456")
+
+
+def test_a_split_without_questions_names_the_setting_that_makes_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(synthetic, "is_eval", lambda question: False)
+    monkeypatch.setattr(synthetic, "MAX_DRAWS", 3)
+    with pytest.raises(DataError, match=r"CountingBlocks has too few .* eval split .*; raise data.grid"):
+        CountingBlocks(CountingBlocksConfig(), "eval", 0)[0]
 
 
 def test_the_answer_is_the_direction_of_the_larger_distance() -> None:
