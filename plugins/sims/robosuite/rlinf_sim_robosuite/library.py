@@ -19,8 +19,8 @@ from rlinf_core.media.offscreen import graphics, load_mujoco
 from rlinf_sim_robosuite.config import RobosuiteConfig
 
 INSTALL = (
-    "rlinf plugins install robosuite --isolated (or, where its pins fit: pip install 'robosuite>=1.5.2,<1.6' "
-    "'mujoco>=3.3,<3.10')"
+    "rlinf plugins install robosuite --isolated (or, where its pins fit: pip install "
+    "'rlinf-sim-robosuite[inside]')"
 )
 FIRST_SEED = 0  # of the scene that environments are built with; episodes have seeds of their own
 
