@@ -20,7 +20,7 @@ EXPECTED = (  # reasons for which a test may be skipped on CI
     "the simulator does not save its state",
     "the simulator does not offload",
     "the simulator does not render",
-    "is not installed",  # the environment of a simulator
+    "the environment of",  # a simulator is not installed
     "the simulator has no expert",
     "the model does not learn from demonstrations",
     "simulator.images (gymnasium)",  # no OpenGL library on this machine
