@@ -29,7 +29,7 @@ class EnvironmentReport:
 
     seconds: float = 0.0
     actions: int = 0
-    restarts: int = 0  # of processes of environments
+    restarts: int = 0  # of processes of environments, since the report before
     lost: int = 0  # episodes that ended with their process, and were started again or given up
     dropped: int = 0  # episodes that were given up
 

@@ -33,6 +33,7 @@ class EnvironmentWorker(Worker):
     def __init__(self, context: WorkerContext, config: RunConfig, *, num_envs: int, groups: int = 1) -> None:
         super().__init__(context)
         self.lives = Lives(config.env_pool.restarts)
+        self._reported = 0  # lives that were used
         first = context.seed + context.rank * groups
         simulators = build_simulators(config, num_envs, groups, first, self.lives)
         shaping = config.train.reward_shaping
@@ -64,7 +65,7 @@ class EnvironmentWorker(Worker):
     ) -> Generator[list[Trajectory], None, EnvironmentReport]:
         """Whole episodes, as many at once as there are environments; returns an `EnvironmentReport`."""
         report = EnvironmentReport()
-        began, used = time.perf_counter(), self.lives.used
+        began = time.perf_counter()
         rollout = Rollout(Requests(chunks), cast("Link", self.link), greedy, report)
         try:
             with self.beside(*self._beside):
@@ -81,7 +82,8 @@ class EnvironmentWorker(Worker):
             for group in self.groups:
                 rollout.link.goodbye(group.asker)
         report.seconds = time.perf_counter() - began
-        report.restarts = self.lives.used - used
+        report.restarts = self.lives.used - self._reported
+        self._reported = self.lives.used
         return report
 
     def onload(self) -> None:

@@ -35,7 +35,10 @@ class Film:
         self._decisions: list[int] = []  # which was made at each frame
 
     def add(self, frame: NDArray[np.uint8], reward: float, decided: int) -> None:
-        """One more frame; `decided` decisions have been executed since the one before."""
+        """One more frame; `decided` decisions have been executed since the one before. A black one of any size
+        is what a dead process shows."""
+        if self._shape and frame.shape != self._shape:
+            frame = np.zeros(self._shape, dtype=np.uint8)
         with self.path.open("ab") as file:
             file.write(np.ascontiguousarray(frame).data)
         self._shape = frame.shape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,7 +75,7 @@ def play(
         common |= {"processes": pool.processes, "timeout_s": pool.timeout_s, "lives": lives}
         return [SimulatorPool(rules, size, seed, **common) for _ in range(groups)]
 
-    def run(processes: int = 0, groups: int = 2, **rules: Any) -> Played:
+    def run(processes: int = 0, groups: int = 2, killed: bool = False, **rules: Any) -> Played:
         monkeypatch.setattr(role, "build_simulators", simulators)
         model = Step(NoConfig())
         monkeypatch.setattr(policy_role, "build_model", lambda config, spaces: model)
@@ -92,6 +94,10 @@ def play(
         policy.load_weights([WeightBucket(version=0, tensors={"weight": torch.ones(1, 1)})])
         environment.context.peers["rollout[0]"] = policy
         environment.connect_beside("rollout[0]")
+        if killed:
+            for group in environment.groups:
+                os.kill(group.simulator.process_ids()[0], signal.SIGKILL)
+            environment.offload()
         stage = environment.rollout(iter([REQUESTS]))
         rows: list[Trajectory] = []
         while True:
@@ -143,6 +149,13 @@ def test_lost_episodes_are_played_again_as_if_nothing_had_been(
     assert_equal(rows, here)
     assert (report.restarts, report.dropped) == (1, 0)
     assert report.lost == 2  # its environment's, and that beside it in the same process
+
+
+def test_deaths_between_rollouts_are_told_by_the_next(play: Any) -> None:
+    here, _ = play()
+    rows, report = play(processes=1, killed=True)
+    assert_equal(rows, here)
+    assert (report.restarts, report.lost, report.dropped) == (2, 0, 0)
 
 
 @pytest.mark.parametrize("how", ["die", "hang"])

@@ -14,7 +14,7 @@ import torch
 from rlinf_core.api import ActionSample, Observation, Simulator, Space, Transition
 from rlinf_core.plugins import NoConfig
 from rlinf_core.roles.env_group import EnvironmentReport, Group, Requests, Rollout
-from rlinf_core.roles.films import FACTS, FRAMES, merged
+from rlinf_core.roles.films import FACTS, FRAMES, Film, merged
 from rlinf_core.roles.policy import Answer, Question
 from rlinf_core.types import EpisodeRequest, Trajectory
 
@@ -184,6 +184,14 @@ def test_filmed_episodes_are_the_same_as_others(tmp_path: Path, chunk: int, stic
             assert (before is None) == (after is None)
             if before is not None and after is not None:
                 np.testing.assert_array_equal(before["state"], after["state"])
+
+
+def test_a_frame_of_another_size_is_black_and_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    film = Film(EpisodeRequest(0, 0, 0, 0, str(tmp_path / "a")))
+    for frame in (np.full((2, 4, 3), 7), np.zeros((64, 64, 3)), np.full((2, 4, 3), 9)):
+        film.add(frame.astype(np.uint8), 0.0, 1)
+    frames = np.fromfile(str(tmp_path / "a") + FRAMES, dtype=np.uint8).reshape(3, 2, 4, 3)
+    assert frames[:, 0, 0, 0].tolist() == [7, 0, 9]
 
 
 def test_the_parts_of_a_chunk_make_its_transition() -> None:
