@@ -35,8 +35,8 @@ class Film:
         self._decisions: list[int] = []  # which was made at each frame
 
     def add(self, frame: NDArray[np.uint8], reward: float, decided: int) -> None:
-        """One more frame; `decided` decisions have been executed since the one before. A black one of any size
-        is what a dead process shows."""
+        """One more frame; `decided` decisions have been executed since the one before. A dead process
+        shows a black one of any size."""
         if self._shape and frame.shape != self._shape:
             frame = np.zeros(self._shape, dtype=np.uint8)
         with self.path.open("ab") as file:
