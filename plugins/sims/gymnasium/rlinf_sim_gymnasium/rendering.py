@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rlinf_core.errors import PluginError
 from rlinf_core.media.offscreen import Camera
+from rlinf_core.media.resizing import resized
 from rlinf_sim_gymnasium.layers import layers
 from rlinf_sim_gymnasium.registry import Env
 
@@ -46,7 +47,7 @@ class Pictures:
         frame = self._envs[n].render()
         if not isinstance(frame, np.ndarray):
             raise PluginError(f"simulator gymnasium: {self._envs[n]} gives no picture when it is rendered")
-        return shrink(frame, size)
+        return resized(frame, size)
 
     def close(self) -> None:
         """Free the graphics contexts; the next picture makes another."""
@@ -79,16 +80,3 @@ class _Stand:
 
     def close(self) -> None:
         """The camera belongs to the simulator."""
-
-
-def shrink(frame: NDArray[Any], size: int) -> Picture:
-    """`[size, size, 3]`, each pixel the mean of what it covers, or the nearest one of a smaller frame."""
-    height, width = frame.shape[:2]
-    if (height, width) == (size, size):
-        return np.asarray(frame, dtype=np.uint8)
-    rows, columns = np.arange(size) * height // size, np.arange(size) * width // size
-    if min(height, width) < size:
-        return np.asarray(frame[rows][:, columns], dtype=np.uint8)
-    sums = np.add.reduceat(np.add.reduceat(frame.astype(np.int64), rows, axis=0), columns, axis=1)
-    areas = np.outer(np.diff(rows, append=height), np.diff(columns, append=width))[..., None]
-    return np.asarray((sums + areas // 2) // areas, dtype=np.uint8)

@@ -9,12 +9,12 @@ import gymnasium
 import numpy as np
 import pytest
 from rlinf_sim_gymnasium.config import GymnasiumConfig
-from rlinf_sim_gymnasium.rendering import shrink
 from rlinf_sim_gymnasium.simulator import GymnasiumSimulator
 
 from rlinf_core.errors import ConfigError
 from rlinf_core.media import offscreen
 from rlinf_core.media.offscreen import Camera
+from rlinf_core.media.resizing import resized
 from rlinf_core.testing import parametrize_with_checks
 
 
@@ -90,13 +90,7 @@ def test_people_see_larger_pictures_of_those_they_ask_for(drawing: None) -> None
     some = reacher.render_some([2, 0])
     assert some.shape == (2, 128, 128, 3)
     for picture, n in zip(some, (2, 0), strict=True):
-        halved = shrink(picture, 64).astype(int)
+        halved = resized(picture, 64).astype(int)
         assert np.abs(halved - shown[n]).mean() < 3, "the same view"
     np.testing.assert_array_equal(reacher.render()[[2, 0]], some)
     np.testing.assert_array_equal(reacher.render_some([1])[0], reacher.render()[1])
-
-
-def test_a_larger_frame_is_averaged_and_a_smaller_one_repeated() -> None:
-    frame = np.repeat(np.array([[0, 2, 10], [4, 6, 20], [7, 7, 7], [7, 7, 9]])[..., None], 3, axis=2)
-    assert shrink(frame, 2)[..., 0].tolist() == [[2, 10], [7, 8]]  # halves go up
-    assert shrink(frame[:2, :2], 4)[..., 1].tolist() == [[0, 0, 2, 2]] * 2 + [[4, 4, 6, 6]] * 2

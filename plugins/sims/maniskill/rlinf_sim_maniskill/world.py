@@ -16,10 +16,10 @@ from mani_skill.envs.sapien_env import BaseEnv
 from mani_skill.utils import common
 
 from rlinf_core.errors import ConfigError
+from rlinf_core.media.resizing import resized
 from rlinf_sim_maniskill.drawing import NONE, undrawn
 from rlinf_sim_maniskill.layout import ActionLayout
 from rlinf_sim_maniskill.making import make
-from rlinf_sim_maniskill.pictures import resized
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""What can be said of the ManiSkill simulator without ManiSkill: its settings, actions, pictures and lock."""
+"""What can be said of the ManiSkill simulator without ManiSkill: its settings, actions and lock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from rlinf_sim_maniskill.config import ManiSkillConfig
 from rlinf_sim_maniskill.layout import ActionLayout
-from rlinf_sim_maniskill.pictures import resized
 from rlinf_sim_maniskill.simulator import ManiSkillSimulator
 
 from rlinf_core.config.check import check
@@ -92,14 +91,6 @@ def test_actions_of_several_robots_are_one_box_and_taken_apart() -> None:
     np.testing.assert_allclose(told["right"], [[0.3]])
     with pytest.raises(ConfigError, match=r"simulator.id \(maniskill\): task takes .*; actions are boxes"):
         ActionLayout(SimpleNamespace(n=4, shape=()), "task", raw=False)
-
-
-def test_pictures_shrink_by_means_and_grow_by_neighbours() -> None:
-    ramp = np.repeat(np.arange(8, dtype=np.uint8).reshape(1, 2, 4, 1) * 10, 3, axis=3)
-    small = resized(ramp, 2)  # columns in pairs: means of 0, 10 and 20, 30; then of 40, 50 and 60, 70
-    assert small[0, ..., 0].tolist() == [[5, 25], [45, 65]]
-    large = resized(ramp, 4)
-    assert large[0, ..., 0].tolist() == [[0, 10, 20, 30]] * 2 + [[40, 50, 60, 70]] * 2
 
 
 def test_the_runs_of_the_page_pass_the_checks() -> None:
