@@ -165,10 +165,14 @@ def starts_over_after_offload(base):
     ],
 )
 def test_what_a_simulator_says_it_saves_and_frees_is_checked(sound, plant, failed):
-    spec = replace(sound.spec, provides=SimulatorCapabilities(save_state=True, offload=True))
-    promising = Subject(spec, sound.config)
+    assert {result.name for result in failures(sound, plant, save_state=True, offload=True)} == failed
+
+
+def failures(sound, plant, **promised):
+    """What a simulator fails that promises to provide this."""
+    promising = Subject(replace(sound.spec, provides=SimulatorCapabilities(**promised)), sound.config)
     promising.__dict__["cls"] = plant(sound.cls)
-    assert {result.name for result in run_checks(promising) if result.outcome == "failed"} == failed
+    return [result for result in run_checks(promising) if result.outcome == "failed"]
 
 
 def restless_expert(base):
@@ -197,10 +201,7 @@ def wild_expert(base):
     ],
 )
 def test_an_expert_that_is_promised_is_checked(sound, plant, said):
-    spec = replace(sound.spec, provides=SimulatorCapabilities(expert=True))
-    promising = Subject(spec, sound.config)
-    promising.__dict__["cls"] = plant(sound.cls)
-    (failed,) = [result for result in run_checks(promising) if result.outcome == "failed"]
+    (failed,) = failures(sound, plant, expert=True)
     assert failed.name == "check_simulators_expert"
     assert said in failed.message
 
@@ -233,14 +234,13 @@ def drawn_as(kind, moves=0.0, some=slice(None)):
     ],
 )
 def test_pictures_that_are_promised_are_checked(sound, plant, said):
-    spec = replace(sound.spec, provides=SimulatorCapabilities(render=True))
-    promising = Subject(spec, sound.config)
-    promising.__dict__["cls"] = plant(sound.cls)
-    (failed,) = [result for result in run_checks(promising) if result.outcome == "failed"]
+    (failed,) = failures(sound, plant, render=True)
     assert failed.name == "check_simulators_render"
     assert said in failed.message
-    promising.__dict__["cls"] = drawn_as(np.uint8)(sound.cls)
-    assert not [result for result in run_checks(promising) if result.outcome == "failed"]
+
+
+def test_pictures_as_they_should_be_pass(sound):
+    assert failures(sound, drawn_as(np.uint8), render=True) == []
 
 
 def test_a_simulator_that_says_nothing_is_not_asked(sound):
