@@ -126,7 +126,7 @@ class Part:
 
     def end(self) -> None:
         """The process has ended when this returns."""
-        self.process.kill(_CLOSE_S)
+        self.process.kill(_CLOSE_S if self.ready else 0.0)
 
     def _start(self) -> PoolProcess:
         self.hello, self.reply, self.begun = None, None, False
