@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,13 +48,10 @@ def _links(folder: Path, spec: PluginSpec) -> Path:
         draft = Path(tempfile.mkdtemp(dir=links.parent))
         for name, place in places.items():
             (draft / name).symlink_to(place)
-        with contextlib.suppress(FileExistsError):  # another process was quicker
-            _rename(draft, links)
+        try:
+            draft.rename(links)
+        except OSError:
+            shutil.rmtree(draft)
+            if not links.exists():  # else another process was quicker
+                raise
     return links
-
-
-def _rename(draft: Path, links: Path) -> None:
-    try:
-        draft.rename(links)
-    except OSError as err:  # a folder that is not empty stands there
-        raise FileExistsError(links) from err

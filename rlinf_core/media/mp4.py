@@ -19,30 +19,25 @@ CODEC, PIXELS = "h264", "yuv420p"  # what browsers and LeRobot play; colours are
 _QUALITY = "18"  # of x264: lower is better and larger; 18 looks like the original
 
 
-def write_mp4(
-    path: Path, frames: Iterable[Picture], fps: int, *, keyframe_every: int = 0, preset: str = "fast"
-) -> int:
-    """Pictures of one even size as a video; returns how many there were. Raises `DataError` for an odd size.
+def write_mp4(path: Path, frames: Iterable[Picture], fps: int, *, keyframe_every: int = 0) -> None:
+    """Pictures of one even size as a video. Raises `DataError` for an odd size, and without a picture.
 
     `keyframe_every` frames there is one that needs no other, for those who jump to a time; 0 = as x264 likes.
     """
     av = require("av", "av", f"writing {path}")
-    options = {"crf": _QUALITY, "preset": preset}
+    options = {"crf": _QUALITY, "preset": "fast"}
     if keyframe_every:
         options["g"] = str(keyframe_every)
     path.parent.mkdir(parents=True, exist_ok=True)
-    count = 0
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
         stream: Any = None  # Any: PyAV's
         for picture in frames:
             if stream is None:
                 stream = _stream(container, picture, fps, options, path)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), "rgb24")))
-            count += 1
         if stream is None:
             raise DataError(f"{path}: a video needs at least one frame")
         container.mux(stream.encode(None))
-    return count
 
 
 def read_mp4(path: Path) -> Iterator[Picture]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,13 @@ def test_its_processes_import_this_rlinf_and_the_plugin_and_nothing_else_from_he
     code = f"import {PACKAGE}.simulator as s, sys; print(s.MARK, {{'numpy', 'pluggy'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-S", "-c", code], env=first, capture_output=True, text=True)
     assert done.stdout.split() == ["7", "set()"], done.stderr
+
+
+def test_processes_that_start_at_once_share_one_folder_of_links(package: Path, tmp_path: Path) -> None:
+    fake(tmp_path / "home" / "lonely")
+    with ThreadPoolExecutor(8) as threads:
+        found = set(threads.map(lambda _: child_environment(spec())["PYTHONPATH"], range(16)))
+    assert [str(path) for path in (tmp_path / "home/lonely/links").iterdir()] == list(found)
 
 
 def test_what_does_not_fit_is_said_before_anything_is_built(package: Path) -> None:

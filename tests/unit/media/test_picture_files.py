@@ -32,7 +32,7 @@ def test_a_png_keeps_every_pixel() -> None:
 
 def test_a_video_has_its_frames_in_order_at_their_times(tmp_path: Path) -> None:
     path = tmp_path / "a/b.mp4"
-    assert write_mp4(path, iter(frames(20)), 10, keyframe_every=2) == 20
+    write_mp4(path, iter(frames(20)), 10, keyframe_every=2)
     assert [round(float(frame.mean()) / 10) for frame in read_mp4(path)] == list(range(20))
     with av.open(str(path)) as container:
         shown = list(container.decode(video=0))
