@@ -97,7 +97,7 @@ def read_catalogue(folder: str) -> Catalogue:
         [_item(root / OBJECTS, key, entry) for key, entry in _index(root / OBJECTS).items()],
         [_item(root / PLATES, key, entry) for key, entry in _index(root / PLATES).items()],
         [_table(tables, key, entry) for key, entry in _index(tables).items()] if tables.exists() else [],
-        tuple(_read(phrasings, list)) if phrasings.exists() else PHRASINGS,
+        _phrasings(phrasings) if phrasings.exists() else PHRASINGS,
     )
 
 
@@ -110,6 +110,18 @@ def _index(folder: Path) -> dict[str, Mapping[str, Any]]:
         )
     found: dict[str, Mapping[str, Any]] = _read(path, dict)
     return found
+
+
+def _phrasings(path: Path) -> tuple[str, ...]:
+    texts = tuple(_read(path, list))
+    for text in texts:
+        try:
+            text.format(object="", plate="")
+        except (AttributeError, LookupError, ValueError) as err:
+            raise ConfigError(
+                f"simulator.assets (maniskill): {path}: {text!r} must be a text with {{object}} and {{plate}}"
+            ) from err
+    return texts
 
 
 def _read(path: Path, kind: type) -> Any:  # Any: JSON values

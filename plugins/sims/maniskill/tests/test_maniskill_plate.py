@@ -140,7 +140,12 @@ def test_a_folder_that_lacks_something_is_refused_by_its_path(
     (root / "phrasings.json").write_text('["put {object} on {plate}"]')
     with pytest.raises(ConfigError, match=r"'test' needs more phrasings in .*: there is one"):
         check(VARIANTS["Instruct-v1"], read_catalogue(str(root)), "test")
-    for text, message in (("[", "phrasings.json is no JSON"), ("{}", "phrasings.json must be a list with")):
+    for text, message in (
+        ("[", "phrasings.json is no JSON"),
+        ("{}", "phrasings.json must be a list with at least one entry"),
+        ('["put {thing} there"]', r"'put {thing} there' must be a text with {object} and {plate}"),
+        ("[7]", "7 must be a text with"),
+    ):
         (root / "phrasings.json").write_text(text)
         with pytest.raises(ConfigError, match=message):
             read_catalogue(str(root))
