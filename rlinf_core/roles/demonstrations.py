@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rlinf_core.api import Model
     from rlinf_core.roles.setup import Spaces
 
-_SEED_STRIDE = 1 << 32
+_SEEDS = 1 << 62
 _MEND = "record with the simulator's settings of this run"
 
 
@@ -91,7 +91,7 @@ class Demonstrations:
         return int(self._order[offset])
 
     def _draw(self, step: int, n: int) -> int:
-        return step * _SEED_STRIDE + n
+        return int(np.random.default_rng((self._seed, step, n)).integers(_SEEDS))
 
 
 def check_fit(folder: str, episodes: Sequence[Trajectory], spaces: Spaces) -> None:

@@ -154,3 +154,10 @@ def test_too_many_rounds_are_an_error_with_the_numbers() -> None:
 
 def test_the_last_round_may_fill_the_step() -> None:
     assert Game(good=(2, 5)).gather(2, max_rounds=3).metrics["train/rounds"] == 3
+
+
+def test_a_change_of_the_first_groups_leaves_those_of_later_rounds() -> None:
+    requests = Requests(lambda asked, count: [[n] for n in range(asked, asked + count)], 2)
+    changed = requests.with_first(lambda groups: [[10 * n for n in group] for group in groups])
+    assert changed.first().collect() == [0, 10]
+    assert changed.more(2).collect() == [2, 3]

@@ -141,6 +141,21 @@ def test_every_epoch_has_each_decision_once_in_an_order_of_its_own() -> None:
     assert [float(row.actions[0, 0, 0]) for row in again.batch(5, 4)] == drawn[20:24]
 
 
+def test_what_is_drawn_for_a_decision_follows_from_the_run_its_step_and_its_place() -> None:
+    told: list[int] = []
+
+    class Listening(Line):
+        def label(self, actions: Tensor, seeds: Sequence[int]) -> ActionSample:
+            told.extend(seeds)
+            return super().label(actions, seeds)
+
+    for seed, step in ((3, 0), (3, 1), (4, 0)):
+        Demonstrations(TWO, Listening(NoConfig()), seed).batch(step, 2)
+    assert len(set(told)) == 6
+    Demonstrations(TWO, Listening(NoConfig()), 3).batch(1, 2)
+    assert told[6:] == told[2:4]
+
+
 def test_what_a_folder_holds_comes_back_as_decisions(tmp_path: Path) -> None:
     write_dataset(tmp_path / "demos", TWO, fps=10, robot="line")
     rows = Demonstrations.load(str(tmp_path / "demos"), Line(NoConfig()), SPACES, 0).batch(0, 3)
