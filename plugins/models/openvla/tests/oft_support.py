@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from openvla_support import ACTION, SEEDS, TEXTS, spread, trajectory
 from rlinf_model_openvla.oft.config import OpenVLAOFTConfig, TinySizes
 from rlinf_model_openvla.oft.model import OpenVLAOFT
 
 from rlinf_core.api import ActionSample, Space
 from rlinf_core.api.instructions import instruction_bytes
-from rlinf_core.types import Trajectory
 
-ACTION = Space(shape=(2,), low=-0.5, high=1.5)
+__all__ = ["ACTION", "SEEDS", "TEXTS", "spread", "trajectory"]
 SPACES = {
     "images/top": Space(shape=(40, 48, 3), low=0.0, high=255.0),
     "images/wrist": Space(shape=(32, 32, 3), low=0.0, high=255.0),
     "state": Space(shape=(3,), low=-np.inf, high=np.inf),
 }
-TEXTS = ["go left", "put the Red block on the table", "go left", "stop"]
-SEEDS = [11, 2**62, 13, 14]
 SIZES = TinySizes(image_size=32, patch_size=8, bins=16, initializer_range=0.2, state_bound=2.0)
 
 
@@ -39,15 +37,6 @@ def small(
     return model
 
 
-def spread(module: torch.nn.Module, seed: int = 5, scale: float = 0.1) -> Any:
-    """Weights far enough from where they start that actions have very different probabilities."""
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(scale * torch.randn(parameter.shape, generator=random))
-    return module
-
-
 def shown(rows: int = 4) -> dict[str, torch.Tensor]:
     """Pictures, states of which some lie beyond the bound, and instructions; two are of one length."""
     random = torch.Generator().manual_seed(2)
@@ -59,26 +48,6 @@ def shown(rows: int = 4) -> dict[str, torch.Tensor]:
     seen["state"] = 2.0 * torch.randn(4, 3, generator=random)
     seen["instruction"] = torch.from_numpy(instruction_bytes(TEXTS))
     return {name: value[:rows] for name, value in seen.items()}
-
-
-def trajectory(
-    seen: dict[str, torch.Tensor], sample: ActionSample, each: int = 1, executed: Any = None
-) -> Trajectory:
-    """One episode of all these decisions, of `each` positions."""
-    assert sample.latents is not None
-    steps = each * len(sample.actions)
-    return Trajectory(
-        group=0,
-        replica=0,
-        seed=0,
-        mask=np.ones(steps, dtype=bool),
-        logprobs=np.zeros(steps, dtype=np.float32),
-        weight_version=0,
-        observations={name: tensor.numpy() for name, tensor in seen.items()},
-        actions=sample.actions.numpy(),
-        latents=sample.latents.numpy(),
-        executed=executed,
-    )
 
 
 def first(sample: ActionSample, count: int = 1) -> ActionSample:

@@ -15,6 +15,7 @@ from rlinf_backend_fsdp.trainer import FSDPTrainer
 from rlinf_core.api import (
     LoRAConfig,
     LossTerms,
+    Model,
     OptimizerConfig,
     PolicyOutputs,
     TrainBatch,
@@ -48,9 +49,9 @@ def rows() -> list[Trajectory]:
     return found
 
 
-def batch(model: support.OpenVLA, chosen: list[int]) -> TrainBatch:
-    """Of some rows; no rows give one whose mask is all False."""
-    taken = [rows()[i] for i in chosen or [0]]
+def batch(model: Model, made: list[Trajectory], chosen: list[int]) -> TrainBatch:
+    """Of some of the rows `made`; no rows give one whose mask is all False."""
+    taken = [made[i] for i in chosen or [0]]
     mask_BT = torch.arange(24) < torch.tensor([len(row.mask) for row in taken])[:, None]
     return TrainBatch(
         inputs=model.collate(taken, 24),
@@ -71,10 +72,15 @@ def loss(outputs: PolicyOutputs, part: TrainBatch) -> LossTerms:
 
 def scenario(case: str, folder: Path) -> dict[str, Any]:  # Any: numbers and weights
     """Three steps and an export."""
-    lora, sharding, checkpointing = CASES[case]
+    return trained(support.tiny("token", chunk=3, valued=True), rows(), *CASES[case], folder)
+
+
+def trained(
+    model: Model, made: list[Trajectory], lora: LoRAConfig, sharding: Any, checkpointing: bool, folder: Path
+) -> dict[str, Any]:
+    """Three steps on the rows `made` and an export. Any: numbers and weights."""
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    model = support.tiny("token", chunk=3, valued=True)
-    settings = FSDPConfig(sharding=sharding, gradient_checkpointing=checkpointing)  # type: ignore[arg-type]
+    settings = FSDPConfig(sharding=sharding, gradient_checkpointing=checkpointing)
     # with a smaller eps, Adam blows the rounding of gradients near zero up to whole steps
     optimizer = OptimizerConfig(lr=1e-2, eps=1e-3, weight_decay=0.1)
     context = TrainerContext(rank=rank, world_size=size, seed=3, total_steps=10)
@@ -82,9 +88,9 @@ def scenario(case: str, folder: Path) -> dict[str, Any]:  # Any: numbers and wei
     norms = []
     for _ in range(3):
         for chosen in SHARES[size][rank]:
-            trainer.accumulate(batch(model, chosen), loss, WANT)
+            trainer.accumulate(batch(model, made, chosen), loss, WANT)
         norms.append(trainer.step(42.0).grad_norm)
-    outputs = trainer.outputs(batch(model, [0, 1, 2]).inputs, WANT)
+    outputs = trainer.outputs(batch(model, made, [0, 1, 2]).inputs, WANT)
     trainer.export(folder / "export")
     weights = {n: t.detach().clone() for bucket in trainer.weights() for n, t in bucket.tensors.items()}
     return {"norms": norms, "weights": weights, "outputs": vars(outputs), "sharded": trainer.sharded}

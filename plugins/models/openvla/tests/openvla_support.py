@@ -30,8 +30,8 @@ def tiny(level: Any = "chunk", *, valued: bool = False, action: Space = ACTION, 
     return model
 
 
-def spread(module: torch.nn.Module, seed: int = 5, scale: float = 0.1) -> torch.nn.Module:
-    """Weights far enough from where they start that tokens have very different probabilities."""
+def spread(module: torch.nn.Module, seed: int = 5, scale: float = 0.1) -> Any:
+    """Weights far enough from where they start that actions have very different probabilities."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():

@@ -66,7 +66,7 @@ def test_an_export_of_two_ranks_loads_and_judges_as_the_trainer_did(
 ) -> None:
     path = folder / "2" / case / "export"
     model = support.small("token", noise=1.0, path=str(path))
-    inputs = ranks.batch(case.partition("-")[0], model, [0, 1, 2]).inputs
+    inputs = ranks.batch(model, ranks.rows(case.partition("-")[0]), [0, 1, 2]).inputs
     judged = model.policy_outputs(model.module(), inputs, frozenset({"logprobs"}))
     torch.testing.assert_close(
         judged.logprobs_BT, found[case]["outputs"]["logprobs_BT"], atol=1e-4, rtol=1e-4

@@ -79,7 +79,7 @@ def test_an_export_of_two_ranks_loads_and_judges_as_the_trainer_did(
 ) -> None:
     path = folder / "2" / case / "export"
     model = support.tiny("token", chunk=3, path=str(path))
-    inputs = ranks.batch(model, [0, 1, 2]).inputs
+    inputs = ranks.batch(model, ranks.rows(), [0, 1, 2]).inputs
     judged = model.policy_outputs(model.module(), inputs, frozenset({"logprobs"}))
     torch.testing.assert_close(
         judged.logprobs_BT, found[2][case]["outputs"]["logprobs_BT"], atol=1e-4, rtol=0
