@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from rlinf_core.api.algorithm import LossTerms
 from rlinf_core.errors import ConfigError
 from rlinf_core.objective.policy import aggregated, loss_count, token_metrics
+from rlinf_core.rl.masks import kept
 from rlinf_core.rl.values import value_loss
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def value_terms(outputs: PolicyOutputs, batch: TrainBatch, options: CriticOption
     def column(values_BT: Tensor | None, what: str) -> Tensor:
         if values_BT is None:
             raise ConfigError(f"{options.algorithm}: algo.critic={options.critic}, but there are no {what}")
-        return torch.where(batch.mask_BT, values_BT, 0.0)
+        return kept(values_BT, batch.mask_BT)
 
     values_BT = column(outputs.values_BT, "values of the critic")
     loss = value_loss(

@@ -13,6 +13,7 @@ from rlinf_core.rl.aggregate import denominator, summed
 from rlinf_core.rl.importance import truncated_importance
 from rlinf_core.rl.kl import kl_loss, kl_values
 from rlinf_core.rl.losses import clipped_policy_loss, log_ratio, sequence_log_ratio, weighted_policy_loss
+from rlinf_core.rl.masks import kept
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,24 +26,21 @@ if TYPE_CHECKING:
 def policy_terms(outputs: PolicyOutputs, batch: TrainBatch, options: PolicyOptions) -> LossTerms:
     """`policy loss * importance weight + kl_coef * KL - entropy_coef * entropy`, summed."""
     mask_BT = batch.mask_BT
-    logprobs_BT = torch.where(mask_BT, outputs.logprobs_BT, 0.0)
+    logprobs_BT = kept(outputs.logprobs_BT, mask_BT)
     log_ratio_BT = log_ratio(logprobs_BT, batch.old_logprobs_BT, mask_BT)
     whole_row = options.importance_level == "sequence"
     bounded_BT = sequence_log_ratio(log_ratio_BT, mask_BT) if whole_row else log_ratio_BT
     policy = _policy_loss(logprobs_BT, bounded_BT, batch, options)
-    terms = LossTerms(
-        torch.zeros((), device=logprobs_BT.device),
-        _ratio_metrics(policy, bounded_BT.detach(), log_ratio_BT.detach(), mask_BT),
-    )
+    seen = _ratio_metrics(policy, bounded_BT.detach(), log_ratio_BT.detach())
     loss_BT = policy.loss_BT
     if options.importance_cap is not None or options.decoupled:
         weights_BT = _weights(logprobs_BT, batch, options)
         loss_BT = loss_BT * weights_BT
-        terms.metrics["importance_weight"] = token_metric(weights_BT, mask_BT)
-    terms.total = aggregated(loss_BT, batch, options)
+        seen["importance_weight"] = weights_BT
+    terms = LossTerms(aggregated(loss_BT, batch, options))
     terms.metrics["policy_loss"] = (terms.total.detach(), loss_count(mask_BT, options))
     if outputs.entropy_BT is not None:
-        terms.metrics["entropy"] = token_metric(outputs.entropy_BT, mask_BT)
+        seen["entropy"] = outputs.entropy_BT
     if options.entropy_coef > 0.0:
         entropy_BT = _present(outputs.entropy_BT, "entropy_coef", "the policy computed no entropy", options)
         terms.total = terms.total - options.entropy_coef * aggregated(entropy_BT, batch, options)
@@ -57,13 +55,14 @@ def policy_terms(outputs: PolicyOutputs, batch: TrainBatch, options: PolicyOptio
             logprobs_BT, reference_BT.masked_fill(~mask_BT, 0.0), options.kl_estimator, log_ratio_BT
         )
         terms.total = terms.total + options.kl_coef * aggregated(kl_BT, batch, options)
-        terms.metrics["kl"] = token_metric(kl_BT, mask_BT)
+        seen["kl"] = kl_BT
+    terms.metrics |= token_metrics(seen, mask_BT)
     return terms
 
 
 def token_metric(values_BT: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
     """Sum and count for a mean over trained decisions."""
-    return torch.where(mask_BT, values_BT.detach().float(), 0.0).sum(), mask_BT.sum()
+    return kept(values_BT.detach().float(), mask_BT).sum(), mask_BT.sum()
 
 
 def token_metrics(
@@ -71,7 +70,7 @@ def token_metrics(
 ) -> dict[str, tuple[Tensor | float, Tensor | float]]:
     """`token_metric` of several at once: small operations are what costs."""
     stacked_MBT = torch.stack([values_BT.detach().float() for values_BT in named.values()])
-    sums_M = torch.where(mask_BT, stacked_MBT, 0.0).sum((1, 2)).unbind()
+    sums_M = kept(stacked_MBT, mask_BT).sum((1, 2)).unbind()
     count = mask_BT.sum()
     return {name: (total, count) for name, total in zip(named, sums_M, strict=True)}
 
@@ -106,11 +105,9 @@ def _policy_loss(
     )
 
 
-def _ratio_metrics(
-    policy: PolicyLoss, bounded_BT: Tensor, log_ratio_BT: Tensor, mask_BT: Tensor
-) -> dict[str, tuple[Tensor | float, Tensor | float]]:
+def _ratio_metrics(policy: PolicyLoss, bounded_BT: Tensor, log_ratio_BT: Tensor) -> dict[str, Tensor]:
     """`bounded_BT` is what the clips see: the log-ratio of a decision, or of its whole row."""
-    found = {
+    return {
         "ratio": bounded_BT.exp(),
         "clip_fraction": policy.clipped_BT,
         "clip_fraction_low": policy.clipped_BT & (bounded_BT < 0),
@@ -118,7 +115,6 @@ def _ratio_metrics(
         "dual_clip_fraction": policy.dual_clipped_BT,
         "approx_kl": kl_values(-log_ratio_BT, torch.zeros_like(log_ratio_BT), "k3"),
     }
-    return token_metrics(found, mask_BT)
 
 
 def _weights(logprobs_BT: Tensor, batch: TrainBatch, options: PolicyOptions) -> Tensor:

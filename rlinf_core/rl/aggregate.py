@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-import torch
-
 from rlinf_core.errors import ConfigError
+from rlinf_core.rl.masks import kept
 from rlinf_core.rl.precision import at_least_float32
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ Aggregation = Literal[
 
 def summed(values_BT: Tensor, mask_BT: Tensor, mode: Aggregation, norm: float = 1.0) -> Tensor:
     """The part of these rows in the numerator; positions off the mask are never read."""
-    trained_BT = torch.where(mask_BT, at_least_float32(values_BT), 0.0)
+    trained_BT = kept(at_least_float32(values_BT), mask_BT)
     if mode in ("token-mean", "token-sum"):
         return trained_BT.sum()
     sums_B = trained_BT.sum(-1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rlinf_core.rl.masks import kept
 from rlinf_core.rl.precision import at_least_float32, bounded_exp
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def log_ratio(logprobs_BT: Tensor, old_logprobs_BT: Tensor | None, mask_BT: Tens
     if old_logprobs_BT is None:
         old_logprobs_BT = logprobs_BT.detach()
     new_BT, old_BT = at_least_float32(logprobs_BT), at_least_float32(old_logprobs_BT)
-    return torch.where(mask_BT, new_BT - old_BT, 0.0)
+    return kept(new_BT - old_BT, mask_BT)
 
 
 def sequence_log_ratio(log_ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlinf_core.api import LossTerms, PolicyOutputs, TrainBatch
@@ -26,15 +27,16 @@ class Columns:
 
     def micro_batch(self, chosen: list[int], width: int, inputs: dict[str, Tensor]) -> TrainBatch:
         """Some rows, cut to `width` decisions."""
+        chosen_B = torch.tensor(chosen)
 
         def cut(column_BT: Tensor | None) -> Tensor | None:
-            return None if column_BT is None else column_BT[chosen, :width]
+            return None if column_BT is None else column_BT[chosen_B, :width]
 
         return TrainBatch(
             inputs=inputs,
-            mask_BT=self.mask_BT[chosen, :width],
-            advantages_BT=self.advantages_BT[chosen, :width],
-            rollout_logprobs_BT=self.rollout_BT[chosen, :width],
+            mask_BT=self.mask_BT[chosen_B, :width],
+            advantages_BT=self.advantages_BT[chosen_B, :width],
+            rollout_logprobs_BT=self.rollout_BT[chosen_B, :width],
             old_logprobs_BT=cut(self.old_BT),
             reference_logprobs_BT=cut(self.reference_BT),
             returns_BT=cut(self.returns_BT),

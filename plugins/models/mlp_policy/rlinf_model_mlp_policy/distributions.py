@@ -50,7 +50,9 @@ class Gaussian:
 
     def logprobs_K(self, drawn_CA: Tensor, executed_C: Tensor, level: LogprobLevel) -> Tensor:
         """Of what was executed of each position of the level; 0 where that is nothing."""
-        return _at_level(self._each((drawn_CA - self.centre) / self.half_range), executed_C, level)
+        plain = (self.centre, self.half_range) == (0.0, 1.0)  # then actions are units already
+        units_CA = drawn_CA if plain else (drawn_CA - self.centre) / self.half_range
+        return _at_level(self._each(units_CA), executed_C, level)
 
     def entropy_K(self, executed_C: Tensor, level: LogprobLevel) -> Tensor:
         """In nats, as `logprobs_K`."""

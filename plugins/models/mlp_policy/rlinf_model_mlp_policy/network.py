@@ -71,8 +71,11 @@ class PolicyNetwork(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Means (continuous) or logits (discrete), and values if they are asked for."""
         features = self._features(observations)
-        hidden = self.layers[:-1](features)
-        outputs: Tensor = self.layers[-1](hidden)
+        *before, last = self.layers
+        hidden = features
+        for layer in before:
+            hidden = layer(hidden)
+        outputs: Tensor = last(hidden)
         if not values or self.value is None:
             return outputs, None
         return outputs, self.value(hidden if self.shares_layers else features).squeeze(-1)
