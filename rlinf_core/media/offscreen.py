@@ -157,8 +157,13 @@ def has_gpu() -> bool:
 
 
 def window(size: int, simulator: str, setting: str = "images") -> Any:
-    """A context to draw in, of MuJoCo's untyped modules. Raises `ConfigError` as `graphics`."""
+    """A context to draw in, of MuJoCo's untyped modules. Raises `ConfigError` as `graphics`.
+
+    Drawing on the CPU takes one thread unless `LP_NUM_THREADS` says otherwise: other cores have workers of
+    their own.
+    """
     name = graphics(simulator, setting)
+    os.environ.setdefault("LP_NUM_THREADS", "1")  # read by Mesa when the first context is made
     try:
         context = importlib.import_module(f"mujoco.{name}").GLContext(size, size)
     except (ImportError, OSError, RuntimeError, AttributeError) as err:
