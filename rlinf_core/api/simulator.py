@@ -43,6 +43,21 @@ class Transition:
     success_NC: NDArray[np.bool_] | None = None  # by action, of episodes that go on after a success
     lost_N: NDArray[np.bool_] | None = None  # episodes that ended with their process; the rest is void there
 
+    @classmethod
+    def empty(cls, num_envs: int, chunk: int) -> Transition:
+        """Of environments that have executed nothing, to be filled in."""
+        import numpy as np
+
+        shape = (num_envs, chunk)
+        return cls(
+            Observation(),
+            rewards_NC=np.zeros(shape, dtype=np.float32),
+            terminated_NC=np.zeros(shape, dtype=bool),
+            truncated_NC=np.zeros(shape, dtype=bool),
+            executed_NC=np.zeros(shape, dtype=bool),
+            success_N=np.zeros(num_envs, dtype=bool),
+        )
+
 
 @dataclass(frozen=True)
 class Space:

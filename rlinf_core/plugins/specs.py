@@ -29,7 +29,7 @@ class Isolation:
     """How an environment of a plugin's own is made, for packages that exclude those of others.
 
     In it are the packages of `lock` alone. The classes that run there import these, the standard library,
-    `rlinf_core.api`, `rlinf_core.errors` and `rlinf_core.types`, and nothing else.
+    `rlinf_core.api`, `.errors`, `.types`, `.simulators` and `.media`, and nothing else.
     """
 
     lock: str  # a requirements file inside the plugin's package: "rlinf_sim_x/lock.txt"

@@ -244,7 +244,7 @@ def check_simulators_expert(subject: Subject) -> None:
 
 
 def check_simulators_memory(subject: Subject) -> None:
-    """Memory is flat over 200 resets."""
+    """Memory is flat over more than a thousand episodes."""
     with _simulator(subject) as simulator:
         _reset_often(simulator, RESETS // 4)
         before = _resident_bytes(simulator)

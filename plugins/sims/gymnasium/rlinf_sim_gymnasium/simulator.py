@@ -80,19 +80,11 @@ class GymnasiumSimulator(Simulator):
 
     def step(self, actions: NDArray[Any]) -> Transition:
         """Every environment executes its chunk up to the end of its episode, then starts again or rests."""
-        shape = actions.shape[:2]
-        outcome = Transition(
-            Observation(),
-            rewards_NC=np.zeros(shape, dtype=np.float32),
-            terminated_NC=np.zeros(shape, dtype=bool),
-            truncated_NC=np.zeros(shape, dtype=bool),
-            executed_NC=np.zeros(shape, dtype=bool),
-            success_N=np.zeros(shape[0], dtype=bool),
-        )
+        outcome = Transition.empty(*actions.shape[:2])
         acting = np.flatnonzero(self._running_N).tolist()
         told = self._actions.to_environment(actions)
         for n in acting:
-            for c in range(shape[1]):
+            for c in range(actions.shape[1]):
                 if self._act(n, c, told[n][c], outcome):
                     break
         self._renew(outcome, acting)

@@ -62,15 +62,7 @@ class LiberoSimulator(Simulator):
 
     def step(self, actions: NDArray[Any]) -> Transition:
         """Every environment executes its chunk up to the end of its episode, then starts again or rests."""
-        shape = actions.shape[:2]
-        outcome = Transition(
-            Observation(),
-            rewards_NC=np.zeros(shape, dtype=np.float32),
-            terminated_NC=np.zeros(shape, dtype=bool),
-            truncated_NC=np.zeros(shape, dtype=bool),
-            executed_NC=np.zeros(shape, dtype=bool),
-            success_N=np.zeros(shape[0], dtype=bool),
-        )
+        outcome = Transition.empty(*actions.shape[:2])
         acting = [n for n, seat in enumerate(self._seats) if seat.running]
         acting.sort(key=lambda n: self._seats[n].task)  # each scene is looked for once
         ended = [n for n in acting if self._act(n, actions[n], outcome)]

@@ -72,16 +72,9 @@ class ManiSkillSimulator(Simulator):
 
     def step(self, actions: NDArray[Any]) -> Transition:
         """Every environment executes its chunk up to the end of its episode, then starts again or rests."""
-        shape = actions.shape[:2]
-        outcome = Transition(
-            Observation(),
-            rewards_NC=np.zeros(shape, dtype=np.float32),
-            terminated_NC=np.zeros(shape, dtype=bool),
-            truncated_NC=np.zeros(shape, dtype=bool),
-            executed_NC=np.zeros(shape, dtype=bool),
-            success_N=np.zeros(shape[0], dtype=bool),
-            success_NC=np.zeros(shape, dtype=bool) if self.config.ignore_terminations else None,
-        )
+        outcome = Transition.empty(*actions.shape[:2])
+        if self.config.ignore_terminations:
+            outcome.success_NC = np.zeros_like(outcome.terminated_NC)
         acting_N = self._running_N.copy()
         for first, world in self._worlds:
             self._play(first, world, actions, outcome)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlinf_core.api import Observation, Simulator, Space, Transition
+from rlinf_core.api import Observation, Space
 from rlinf_core.errors import PluginError
 from rlinf_core.media.offscreen import graphics
+from rlinf_core.simulators import OneByOne
 from rlinf_sim_metaworld.config import MetaWorldConfig
 from rlinf_sim_metaworld.experts import expert_action
 from rlinf_sim_metaworld.pictures import Pictures
@@ -28,11 +29,10 @@ if TYPE_CHECKING:
 OBSERVED = 39  # numbers that Meta-World shows
 
 
-class MetaWorldSimulator(Simulator):
+class MetaWorldSimulator(OneByOne):
     """N arms. An episode is of the task that its seed says; success ends it, as a termination."""
 
     config: MetaWorldConfig
-    restarts = True
 
     def __init__(self, config: MetaWorldConfig, num_envs: int, seed: int) -> None:
         super().__init__(config, num_envs, seed)
@@ -53,39 +53,7 @@ class MetaWorldSimulator(Simulator):
         self._pictures = Pictures(config.shadows)
         self._arms: list[Arm | None] = [None] * num_envs
         self._idle: dict[str, list[Arm]] = {task: [] for task in self._tasks}
-        self._seeds: list[int] = [0] * num_envs  # of the running episodes
-        self._steps_N = np.zeros(num_envs, dtype=np.int64)
-        self._running_N = np.zeros(num_envs, dtype=bool)
         self._state_NS = np.zeros((num_envs, size), dtype=np.float32)
-
-    def reset(self, seeds: Sequence[int]) -> Observation:
-        """Each environment starts where its own seed says."""
-        return self.restart(dict(enumerate(seeds)))
-
-    def restart(self, seeds: Mapping[int, int]) -> Observation:
-        """As `reset`, of some."""
-        for n, seed in seeds.items():
-            self._start(n, int(seed))
-        return self._observation([*seeds])
-
-    def step(self, actions: NDArray[Any]) -> Transition:
-        """Every arm executes its chunk up to the end of its episode, then starts again or rests."""
-        shape = actions.shape[:2]
-        outcome = Transition(
-            Observation(),
-            rewards_NC=np.zeros(shape, dtype=np.float32),
-            terminated_NC=np.zeros(shape, dtype=bool),
-            truncated_NC=np.zeros(shape, dtype=bool),
-            executed_NC=np.zeros(shape, dtype=bool),
-            success_N=np.zeros(shape[0], dtype=bool),
-        )
-        acting = np.flatnonzero(self._running_N).tolist()
-        ended = [n for n in acting if self._act(n, actions[n], outcome)]
-        outcome.observation = self._observation(acting)
-        if ended:
-            outcome.final_observation = outcome.observation
-            self._renew(ended, outcome)
-        return outcome
 
     def tasks(self) -> list[str]:
         """The fifty, without the sets of them."""
@@ -149,7 +117,6 @@ class MetaWorldSimulator(Simulator):
 
     def _start(self, n: int, seed: int) -> None:
         number = seed % len(self._tasks)
-        self._seeds[n], self._steps_N[n], self._running_N[n] = seed, 0, True
         self._state_NS[n, :OBSERVED] = self._seat(n, self._tasks[number]).reset(seed % (1 << 32))
         if self.config.task_id:
             self._state_NS[n, OBSERVED:] = np.arange(len(self._tasks)) == number
@@ -166,34 +133,15 @@ class MetaWorldSimulator(Simulator):
             self._arms[n] = seated = waiting.pop() if waiting else Arm(task)
         return seated
 
-    def _act(self, n: int, actions_CA: NDArray[Any], outcome: Transition) -> bool:
-        """Execute the chunk of environment n; True if its episode has ended."""
-        arm = self._arms[n]
-        for c, action_A in enumerate(actions_CA):
-            seen, reward, success = arm.step(action_A)  # type: ignore[union-attr]
-            self._steps_N[n] += 1
-            late = bool(self._steps_N[n] >= self.max_episode_steps) and not success
-            outcome.executed_NC[n, c] = True
-            outcome.rewards_NC[n, c] = self._paid(reward, success)
-            outcome.terminated_NC[n, c], outcome.truncated_NC[n, c] = success, late
-            if success or late:
-                break
+    def _act(self, n: int, action: NDArray[Any]) -> tuple[float, bool, bool]:
+        seen, reward, success = self._arms[n].step(action)  # type: ignore[union-attr]
         self._state_NS[n, :OBSERVED] = seen
-        outcome.success_N[n] = success
-        return success or late
+        return self._paid(reward, success), success, success
 
     def _paid(self, reward: float, success: bool) -> float:
         if self.config.reward == "dense":
             return reward
         return float(success) if self.config.reward == "sparse" else reward / 10.0 - 1.0
-
-    def _renew(self, ended: Sequence[int], outcome: Transition) -> None:
-        if not self.auto_reset:
-            self._running_N[list(ended)] = False
-            return
-        for n in ended:
-            self._start(n, int(np.random.default_rng(self._seeds[n]).integers(1 << 62)))
-        outcome.observation = self._observation(ended)
 
     def _observation(self, changed: Sequence[int]) -> Observation:
         """What all show; pictures of those that have changed are drawn."""

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlinf_core.api import Observation, Simulator, Space, Transition
+from rlinf_core.api import Observation, Space
 from rlinf_core.errors import PluginError
 from rlinf_core.media.offscreen import graphics
+from rlinf_core.simulators import OneByOne
 from rlinf_sim_robosuite.config import RobosuiteConfig
 from rlinf_sim_robosuite.drawing import Eye
 from rlinf_sim_robosuite.library import tasks
@@ -27,11 +28,10 @@ SHOWN_SIZE = 256  # height and width of pictures for people
 SHOWN_CAMERA = "frontview"
 
 
-class RobosuiteSimulator(Simulator):
+class RobosuiteSimulator(OneByOne):
     """N environments of one task. Success ends an episode, as a termination."""
 
     config: RobosuiteConfig
-    restarts = True
 
     def __init__(self, config: RobosuiteConfig, num_envs: int, seed: int) -> None:
         super().__init__(config, num_envs, seed)
@@ -41,39 +41,6 @@ class RobosuiteSimulator(Simulator):
         self.max_episode_steps = config.max_episode_steps
         self._set_spaces()
         self._eye: Eye | None = None
-        self._seeds: list[int] = [0] * num_envs  # of the running episodes
-        self._steps_N = np.zeros(num_envs, dtype=np.int64)
-        self._running_N = np.zeros(num_envs, dtype=bool)
-
-    def reset(self, seeds: Sequence[int]) -> Observation:
-        """Each environment starts where its own seed says."""
-        return self.restart(dict(enumerate(seeds)))
-
-    def restart(self, seeds: Mapping[int, int]) -> Observation:
-        """As `reset`, of some."""
-        for n, seed in seeds.items():
-            self._start(n, int(seed))
-        return self._observation([*seeds])
-
-    def step(self, actions: NDArray[Any]) -> Transition:
-        """Every environment executes its chunk up to the end of its episode, then starts again or rests."""
-        shape = actions.shape[:2]
-        outcome = Transition(
-            Observation(),
-            rewards_NC=np.zeros(shape, dtype=np.float32),
-            terminated_NC=np.zeros(shape, dtype=bool),
-            truncated_NC=np.zeros(shape, dtype=bool),
-            executed_NC=np.zeros(shape, dtype=bool),
-            success_N=np.zeros(shape[0], dtype=bool),
-        )
-        told_NCA = np.clip(self._centre_A + self._half_A * actions, self._low_A, self._high_A)
-        acting = np.flatnonzero(self._running_N).tolist()
-        ended = [n for n in acting if self._act(n, told_NCA[n], outcome)]
-        outcome.observation = self._observation(acting)
-        if ended:
-            outcome.final_observation = outcome.observation
-            self._renew(ended, outcome)
-        return outcome
 
     def tasks(self) -> list[str]:
         """All that robosuite has registered."""
@@ -144,36 +111,23 @@ class RobosuiteSimulator(Simulator):
         self._frames = {camera: np.zeros(blank, dtype=np.uint8) for camera in self.config.cameras}
 
     def _start(self, n: int, seed: int) -> None:
-        self._seeds[n], self._steps_N[n], self._running_N[n] = seed, 0, True
         self._state_NS[n] = self._scenes[n].reset(seed)
 
-    def _act(self, n: int, actions_CA: NDArray[np.float64], outcome: Transition) -> bool:
-        """Execute the chunk of environment n; True if its episode has ended."""
-        for c, action_A in enumerate(actions_CA):
-            self._state_NS[n], reward, success, failed = self._scenes[n].step(action_A)
-            self._steps_N[n] += 1
-            over = success or failed
-            late = bool(self._steps_N[n] >= self.max_episode_steps) and not over
-            outcome.executed_NC[n, c] = True
-            outcome.rewards_NC[n, c] = self._paid(reward, success)
-            outcome.terminated_NC[n, c], outcome.truncated_NC[n, c] = over, late
-            if over or late:
-                break
-        outcome.success_N[n] = success
-        return over or late
+    def _commands(self, actions: NDArray[Any]) -> NDArray[np.float64]:
+        """Scaled to the bounds, and within them."""
+        told_NCA: NDArray[np.float64] = np.clip(
+            self._centre_A + self._half_A * actions, self._low_A, self._high_A
+        )
+        return told_NCA
+
+    def _act(self, n: int, action: NDArray[np.float64]) -> tuple[float, bool, bool]:
+        self._state_NS[n], reward, success, failed = self._scenes[n].step(action)
+        return self._paid(reward, success), success, success or failed
 
     def _paid(self, reward: float, success: bool) -> float:
         if self.config.reward == "dense":
             return reward
         return float(success) if self.config.reward == "sparse" else reward - 1.0
-
-    def _renew(self, ended: Sequence[int], outcome: Transition) -> None:
-        if not self.auto_reset:
-            self._running_N[list(ended)] = False
-            return
-        for n in ended:
-            self._start(n, int(np.random.default_rng(self._seeds[n]).integers(1 << 62)))
-        outcome.observation = self._observation(ended)
 
     def _observation(self, changed: Sequence[int]) -> Observation:
         """What all show; pictures of those that have changed are drawn."""

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlinf_core.api import Observation, Simulator, Space, Transition
+from rlinf_core.api import Observation, Space
 from rlinf_core.errors import PluginError
 from rlinf_core.media.offscreen import Camera, graphics
+from rlinf_core.simulators import OneByOne
 from rlinf_sim_tabletop.config import COLOURS, TabletopConfig
 from rlinf_sim_tabletop.scene import REACH, Start, model, mujoco, start
 
@@ -27,12 +28,11 @@ _PHYSICS_STEPS = 20  # of an action
 _VERBS = ("reach", "touch", "move to")
 
 
-class TabletopSimulator(Simulator):
+class TabletopSimulator(OneByOne):
     """N tables. An action moves where the gripper is drawn to; the first block that it comes near ends the
     episode, as a success if it is the one wanted."""
 
     config: TabletopConfig
-    restarts = True
 
     def __init__(self, config: TabletopConfig, num_envs: int, seed: int) -> None:
         super().__init__(config, num_envs, seed)
@@ -49,41 +49,8 @@ class TabletopSimulator(Simulator):
         self._data = [self._mujoco.MjData(self._model) for _ in range(num_envs)]
         self._cameras: dict[int, Camera] = {}  # by the size of their pictures
         self._starts: list[Start | None] = [None] * num_envs
-        self._seeds: list[int] = [0] * num_envs  # of the running episodes
-        self._steps_N = np.zeros(num_envs, dtype=np.int64)
-        self._running_N = np.zeros(num_envs, dtype=bool)
         self._frames_NHW3 = np.zeros((num_envs, *size), dtype=np.uint8)
         self._texts = [""] * num_envs
-
-    def reset(self, seeds: Sequence[int]) -> Observation:
-        """Each environment starts where its own seed says."""
-        return self.restart(dict(enumerate(seeds)))
-
-    def restart(self, seeds: Mapping[int, int]) -> Observation:
-        """As `reset`, of some."""
-        for n, seed in seeds.items():
-            self._start(n, int(seed))
-        return self._observation([*seeds])
-
-    def step(self, actions: NDArray[Any]) -> Transition:
-        """Every gripper executes its chunk up to the end of its episode, then starts again or rests."""
-        shape = actions.shape[:2]
-        outcome = Transition(
-            Observation(),
-            rewards_NC=np.zeros(shape, dtype=np.float32),
-            terminated_NC=np.zeros(shape, dtype=bool),
-            truncated_NC=np.zeros(shape, dtype=bool),
-            executed_NC=np.zeros(shape, dtype=bool),
-            success_N=np.zeros(shape[0], dtype=bool),
-        )
-        acting = np.flatnonzero(self._running_N).tolist()
-        moves_NCA = np.clip(actions, -1.0, 1.0) * self.config.stride
-        ended = [n for n in acting if self._act(n, moves_NCA[n], outcome)]
-        outcome.observation = self._observation(acting)
-        if ended:
-            outcome.final_observation = outcome.observation
-            self._renew(ended, outcome)
-        return outcome
 
     def expert(self, speed_N: Sequence[float]) -> NDArray[np.float32]:
         """Straight to the block that is wanted."""
@@ -137,7 +104,7 @@ class TabletopSimulator(Simulator):
 
     def _start(self, n: int, seed: int) -> None:
         begun = start(seed, self.config.blocks, self.config.colours, len(_VERBS))
-        self._starts[n], self._seeds[n], self._steps_N[n], self._running_N[n] = begun, seed, 0, True
+        self._starts[n] = begun
         self._texts[n] = f"{_VERBS[begun.verb]} the {COLOURS[begun.wanted]} block"
         self._place(n, begun)
         data = self._data[n]
@@ -149,26 +116,24 @@ class TabletopSimulator(Simulator):
         if begun is not None:
             self._data[n].mocap_pos[:, :2] = begun.blocks
 
-    def _act(self, n: int, moves_CA: NDArray[Any], outcome: Transition) -> bool:
-        """Execute the chunk of environment n; True if its episode has ended."""
+    def _commands(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Moves in metres."""
+        moves_NCA: NDArray[Any] = np.clip(actions, -1.0, 1.0) * self.config.stride
+        return moves_NCA
+
+    def _act(self, n: int, action: NDArray[Any]) -> tuple[float, bool, bool]:
         data, begun = self._data[n], self._starts[n]
-        wanted, blocks_K2 = begun.wanted, begun.blocks  # type: ignore[union-attr]
-        for c, move_A in enumerate(moves_CA):
-            data.ctrl[:] = np.clip(data.ctrl + move_A, -REACH, REACH)
-            self._mujoco.mj_step(self._model, data, _PHYSICS_STEPS)
-            self._steps_N[n] += 1
-            away_K = np.linalg.norm(blocks_K2 - data.qpos, axis=1)
-            near = int(away_K.argmin())
-            reached = bool(away_K[near] < self.config.radius)
-            success, late = reached and near == wanted, bool(self._steps_N[n] >= self.max_episode_steps)
-            outcome.executed_NC[n, c] = True
-            outcome.rewards_NC[n, c] = self._paid(n, reached, success)
-            outcome.terminated_NC[n, c], outcome.truncated_NC[n, c] = reached, late and not reached
-            if reached or late:
-                break
-        self._mujoco.mj_kinematics(self._model, data)  # pictures show where things are now
-        outcome.success_N[n] = success
-        return reached or late
+        data.ctrl[:] = np.clip(data.ctrl + action, -REACH, REACH)
+        self._mujoco.mj_step(self._model, data, _PHYSICS_STEPS)
+        away_K = np.linalg.norm(begun.blocks - data.qpos, axis=1)  # type: ignore[union-attr]
+        near = int(away_K.argmin())
+        reached = bool(away_K[near] < self.config.radius)
+        success = reached and near == begun.wanted  # type: ignore[union-attr]
+        return self._paid(n, reached, success), success, reached
+
+    def _settle(self, n: int) -> None:
+        """Pictures show where things are now."""
+        self._mujoco.mj_kinematics(self._model, self._data[n])
 
     def _paid(self, n: int, reached: bool, success: bool) -> float:
         """A wrong block costs what the rest of the episode would: failing early is no better than late."""
@@ -176,14 +141,6 @@ class TabletopSimulator(Simulator):
             return float(success)
         steps = self.max_episode_steps - self._steps_N[n] + 1 if reached and not success else 1
         return float(success) - float(steps) / self.max_episode_steps
-
-    def _renew(self, ended: Sequence[int], outcome: Transition) -> None:
-        if not self.auto_reset:
-            self._running_N[list(ended)] = False
-            return
-        for n in ended:
-            self._start(n, int(np.random.default_rng(self._seeds[n]).integers(1 << 62)))
-        outcome.observation = self._observation(ended)
 
     def _camera(self, size: int) -> Camera:
         if size not in self._cameras:
