@@ -14,14 +14,12 @@ from rlinf_backend_fsdp.trainer import FSDPTrainer
 
 from rlinf_core.api import (
     LoRAConfig,
-    LossTerms,
     OptimizerConfig,
-    PolicyOutputs,
     TrainBatch,
     TrainerContext,
     Want,
 )
-from rlinf_core.testing.ranks import keep_results
+from rlinf_core.testing.ranks import keep_results, policy_and_value_loss
 
 sys.path.insert(0, str(Path(__file__).parent))
 import hf_vlm_support as support
@@ -61,15 +59,6 @@ def batch(model: support.HFVLM, chosen: list[int]) -> TrainBatch:
     )
 
 
-def loss(outputs: PolicyOutputs, part: TrainBatch) -> LossTerms:
-    """Policy gradient with entropy, summed; values learn the advantages."""
-    gained = outputs.logprobs_BT * part.advantages_BT
-    assert outputs.entropy_BT is not None
-    assert outputs.values_BT is not None
-    missed = (outputs.values_BT - part.advantages_BT).square()
-    return LossTerms((missed - gained - 0.01 * outputs.entropy_BT)[part.mask_BT].sum())
-
-
 def scenario(case: str, folder: Path) -> dict[str, Any]:  # Any: numbers and weights
     """Three steps and an export."""
     lora, sharding, checkpointing = CASES.get(case) or (
@@ -87,7 +76,7 @@ def scenario(case: str, folder: Path) -> dict[str, Any]:  # Any: numbers and wei
     norms = []
     for _ in range(3):
         for chosen in SHARES[size][rank]:
-            trainer.accumulate(batch(model, chosen), loss, WANT)
+            trainer.accumulate(batch(model, chosen), policy_and_value_loss, WANT)
         norms.append(trainer.step(15.0).grad_norm)
     outputs = trainer.outputs(batch(model, [0, 1, 2, 3, 4]).inputs, WANT)
     trainer.export(folder / "export")

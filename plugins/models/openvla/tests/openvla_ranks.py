@@ -14,15 +14,13 @@ from rlinf_backend_fsdp.trainer import FSDPTrainer
 
 from rlinf_core.api import (
     LoRAConfig,
-    LossTerms,
     Model,
     OptimizerConfig,
-    PolicyOutputs,
     TrainBatch,
     TrainerContext,
     Want,
 )
-from rlinf_core.testing.ranks import keep_results
+from rlinf_core.testing.ranks import keep_results, policy_and_value_loss
 from rlinf_core.types import Trajectory
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -61,15 +59,6 @@ def batch(model: Model, made: list[Trajectory], chosen: list[int]) -> TrainBatch
     )
 
 
-def loss(outputs: PolicyOutputs, part: TrainBatch) -> LossTerms:
-    """Policy gradient with entropy, summed; values learn the advantages."""
-    gained = outputs.logprobs_BT * part.advantages_BT
-    assert outputs.entropy_BT is not None
-    assert outputs.values_BT is not None
-    missed = (outputs.values_BT - part.advantages_BT).square()
-    return LossTerms((missed - gained - 0.01 * outputs.entropy_BT)[part.mask_BT].sum())
-
-
 def scenario(case: str, folder: Path) -> dict[str, Any]:  # Any: numbers and weights
     """Three steps and an export."""
     return trained(support.tiny("token", chunk=3, valued=True), rows(), *CASES[case], folder)
@@ -88,7 +77,7 @@ def trained(
     norms = []
     for _ in range(3):
         for chosen in SHARES[size][rank]:
-            trainer.accumulate(batch(model, made, chosen), loss, WANT)
+            trainer.accumulate(batch(model, made, chosen), policy_and_value_loss, WANT)
         norms.append(trainer.step(42.0).grad_norm)
     outputs = trainer.outputs(batch(model, made, [0, 1, 2]).inputs, WANT)
     trainer.export(folder / "export")
