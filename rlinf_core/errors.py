@@ -54,15 +54,19 @@ class WorkerError(RlinfError):
         self.traceback = traceback
 
 
+class WorkerDied(WorkerError):  # noqa: N818 - the other half of `ProducerDied`
+    """The process or the machine of a worker is gone; what the worker was asked may work elsewhere."""
+
+
 class ChannelClosed(RlinfError):  # noqa: N818 - it is an end more than an error
     """A channel has ended: what was inside has been taken, and nothing more will come."""
 
 
-class ProducerDied(WorkerError):  # noqa: N818
+class ProducerDied(WorkerDied):
     """A worker that puts into a channel died before it had said goodbye."""
 
 
-class ConsumerDied(WorkerError):  # noqa: N818
+class ConsumerDied(WorkerDied):
     """A worker that takes from a channel died before it had said goodbye; items may be lost with it."""
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import atexit
 import os
+import socket
 import time
 from collections.abc import Iterable
 
 from rlinf_core.api.engine import Engine, Host, HostSpec
 from rlinf_core.api.spans import HostSpan
 from rlinf_core.builtin.engines.config import LocalConfig
-from rlinf_core.builtin.engines.link import LocalHost
 from rlinf_core.comm.hub import ChannelHub
 from rlinf_core.comm.remote import ChannelHandle
 from rlinf_core.errors import ConfigError
+from rlinf_core.hosting import ChildProcess, LinkedHost, LinkLimits
 
 _TERMINATE_S = 0.4
 _AT_EXIT_S = 1.0  # people wait for their prompt
@@ -24,7 +25,7 @@ class LocalEngine(Engine):
 
     def __init__(self, config: LocalConfig) -> None:
         super().__init__(config)
-        self._hosts: list[LocalHost] = []
+        self._hosts: list[LinkedHost] = []
         self._owner = os.getpid()
         self._hub: ChannelHub | None = None
 
@@ -36,7 +37,7 @@ class LocalEngine(Engine):
         started = []
         try:
             for spec in specs:
-                started.append(LocalHost(spec, self.config))
+                started.append(self._launch(spec))
                 self._hosts.append(started[-1])
             for host in started:
                 host.wait_ready()
@@ -73,6 +74,12 @@ class LocalEngine(Engine):
             self._hub.close()
             self._hub = None
 
+    def _launch(self, spec: HostSpec) -> LinkedHost:
+        here, there = socket.socketpair()
+        limits = LinkLimits(self.config.buffer_mb * 2**20, self.config.timeout_s, self.config.start_timeout_s)
+        process = ChildProcess(spec, there, limits.buffer_bytes)
+        return LinkedHost(spec.name, here, process, limits)
+
     def _check(self, specs: list[HostSpec]) -> None:
         names = [host.name for host in self._hosts] + [spec.name for spec in specs]
         doubled = sorted({name for name in names if names.count(name) > 1})
@@ -90,7 +97,7 @@ class LocalEngine(Engine):
                 )
 
 
-def _all_end(hosts: list[LocalHost], timeout_s: float) -> bool:
+def _all_end(hosts: list[LinkedHost], timeout_s: float) -> bool:
     end = time.monotonic() + timeout_s
     ended = [host.process.wait(max(0.0, end - time.monotonic())) for host in hosts]
     return all(ended)

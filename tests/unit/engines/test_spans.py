@@ -122,7 +122,7 @@ def test_spans_that_a_method_writes_down_itself_come_along(engine: Engine) -> No
 
 
 def test_spans_that_nobody_asks_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlinf_core.builtin.engines.link._MOST_UNREAD", 10)
+    monkeypatch.setattr("rlinf_core.hosting.link._MOST_UNREAD", 10)
     engine = LocalEngine(LocalConfig())
     group = _group(engine.start([HostSpec("a")])[0])
     for _ in range(25):

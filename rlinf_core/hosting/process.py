@@ -1,4 +1,4 @@
-"""Starts, watches and ends one host process, and keeps the tail of what it printed."""
+"""Host processes as an engine holds them, and those that are children of this process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from io import BufferedReader
 from pathlib import Path
 from typing import cast
@@ -20,17 +21,48 @@ _TAIL_LINES = 20
 _TAIL_BYTES = 16 * 1024
 
 
-class HostProcess:
-    """A child process with a socket; its standard error is kept for reports."""
+class HostProcess(ABC):
+    """A process, wherever it runs. Any thread may call its methods."""
 
-    def __init__(self, spec: HostSpec, buffer_bytes: int) -> None:
-        self.socket, child_end = socket.socketpair()
+    title: str  # "process device0 (pid 4711)", as errors name it
+
+    @abstractmethod
+    def ended(self) -> bool:
+        """Whether it is over; never blocks for long."""
+
+    @abstractmethod
+    def ask_to_end(self) -> None:
+        """SIGTERM, which a busy host obeys at once."""
+
+    @abstractmethod
+    def finish(self) -> str:
+        """Kill what is left of it and of what it started, and tell how it ended."""
+
+    @abstractmethod
+    def tail(self) -> str:
+        """The last lines that it printed; may be asked for once it is finished."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end; False if it has not come."""
+        end = time.monotonic() + timeout_s
+        while not self.ended():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.005)
+        return True
+
+
+class ChildProcess(HostProcess):
+    """A child of this process. It is given a connected socket; its standard error is kept for reports."""
+
+    def __init__(self, spec: HostSpec, sock: socket.socket, buffer_bytes: int) -> None:
         self._log = _open_log(spec.log)
         self._log_start = self._log.stat().st_size if self._log is not None else 0
-        settings = HostSettings(child_end.fileno(), os.getpid(), spec.threads, spec.cores, buffer_bytes)
-        with child_end:
-            self._process = _launch(spec, settings, child_end.fileno(), self._log)
+        settings = HostSettings(sock.fileno(), os.getpid(), spec.threads, spec.cores, buffer_bytes)
+        with sock:
+            self._process = _launch(spec, settings, sock.fileno(), self._log)
         self.pid = self._process.pid
+        self.title = f"process {spec.name} (pid {self.pid})"
         self._finishing = threading.Lock()
         self._tail = b""
         self._copier: threading.Thread | None = None
@@ -50,22 +82,13 @@ class HostProcess:
         except ChildProcessError:  # another thread has just reaped it
             return True
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the end; False if it has not come."""
-        end = time.monotonic() + timeout_s
-        while not self.ended():
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.005)
-        return True
-
     def ask_to_end(self) -> None:
         """SIGTERM, which a busy host obeys at once."""
         if not self.ended():
             self._process.terminate()
 
-    def finish(self) -> int:
-        """Kill what is left of the process and its children, reap it and give its exit status."""
+    def finish(self) -> str:
+        """Kill what is left of the process and its children, and reap it."""
         with self._finishing:
             if self._process.returncode is None:
                 try:
@@ -75,7 +98,7 @@ class HostProcess:
             status = self._process.wait()
         if self._copier is not None:
             self._copier.join(0.5)
-        return status
+        return describe_exit(status)
 
     def tail(self) -> str:
         """The last lines of its standard error (of its log, where it has one)."""

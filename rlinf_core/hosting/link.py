@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import select
+import socket
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
-from rlinf_core.api.engine import Host, HostSpec, WorkerSpec
+from rlinf_core.api.engine import Host, WorkerSpec
 from rlinf_core.api.spans import HostSpan
-from rlinf_core.builtin.engines.calls import LocalCall, LocalStageCall
-from rlinf_core.builtin.engines.config import LocalConfig
-from rlinf_core.builtin.engines.process import HostProcess, describe_exit
 from rlinf_core.comm.spans import unpack_spans
 from rlinf_core.comm.wire import Message, Packed, Wire, pack
-from rlinf_core.errors import WorkerError
+from rlinf_core.errors import WorkerDied, WorkerError
+from rlinf_core.hosting.calls import HostCall, HostStageCall
+from rlinf_core.hosting.process import HostProcess
 from rlinf_core.worker.protocol import Kind
 
 _LOOK_S = 0.2  # how often a silent process is looked at
@@ -24,50 +25,60 @@ _HELLO = 0  # the call number of a host's first message
 _MOST_UNREAD = 20_000  # calls whose spans are kept for whoever asks; the oldest go first
 
 
-class LocalHost(Host):
-    """One process. A thread of the driver receives its messages."""
+@dataclass(frozen=True)
+class LinkLimits:
+    """How much a link holds and how long it waits."""
 
-    def __init__(self, spec: HostSpec, config: LocalConfig) -> None:
-        self.name = spec.name
-        self.config = config
-        self.limit = config.buffer_mb * 2**20
-        self.process = HostProcess(spec, self.limit)
-        self.wire = Wire(self.process.socket)
+    buffer_bytes: int = 256 * 2**20  # of each stage, each way
+    timeout_s: float = 3600.0  # longest silence of a process that a call is waiting for; 0 = no limit
+    start_timeout_s: float = 60.0  # longest start of a process
+
+
+class LinkedHost(Host):
+    """One process, at the other end of a socket. A thread of the driver receives its messages."""
+
+    def __init__(self, name: str, sock: socket.socket, process: HostProcess, limits: LinkLimits) -> None:
+        self.name = name
+        self.limits = limits
+        self.process = process
+        self.wire = Wire(sock)
         self._numbers = itertools.count(1)
-        self._ready = LocalCall(spec.name, "start")
-        self._pending: dict[int, LocalCall | LocalStageCall] = {_HELLO: self._ready}
+        self._ready = HostCall(name, "start")
+        self._pending: dict[int, HostCall | HostStageCall] = {_HELLO: self._ready}
         self._lock = threading.Lock()
-        self._death: WorkerError | None = None
+        self._death: WorkerDied | None = None
         self._stopping = False
         self._spans: deque[bytes] = deque(maxlen=_MOST_UNREAD)
         self._heard = time.monotonic()
-        self._receiver = threading.Thread(target=self._receive, name=f"receiver-{spec.name}", daemon=True)
+        self._receiver = threading.Thread(target=self._receive, name=f"receiver-{name}", daemon=True)
         self._receiver.start()
 
     def wait_ready(self) -> None:
         """Wait for the process to say that it is there."""
-        self._ready.result(self.config.start_timeout_s)
+        self._ready.result(self.limits.start_timeout_s)
 
-    def create(self, spec: WorkerSpec) -> LocalCall:
+    def create(self, spec: WorkerSpec) -> HostCall:
         """Build a worker in the process."""
-        return self._start_call(Kind.CREATE, LocalCall(spec.name, "__init__"), spec)
+        return self._start_call(Kind.CREATE, HostCall(spec.name, "__init__"), spec)
 
-    def call(self, worker: str, method: str, *args: Any, **kwargs: Any) -> LocalCall:
+    def call(self, worker: str, method: str, *args: Any, **kwargs: Any) -> HostCall:
         """Call a method."""
-        return self._start_call(Kind.CALL, LocalCall(worker, method), (worker, method, args, kwargs))
+        return self._start_call(Kind.CALL, HostCall(worker, method), (worker, method, args, kwargs))
 
-    def stage(self, worker: str, method: str, *args: Any, **kwargs: Any) -> LocalStageCall:
+    def stage(self, worker: str, method: str, *args: Any, **kwargs: Any) -> HostStageCall:
         """Start a stage; it buffers its input until the calls before it have ended."""
         packed = pack((worker, method, args, kwargs))
         number = next(self._numbers)
-        stage = LocalStageCall(worker, method, number, self._send, self.limit, starts_now=not self._pending)
+        stage = HostStageCall(
+            worker, method, number, self._send, self.limits.buffer_bytes, starts_now=not self._pending
+        )
         self._announce(number, stage)
         self._send(Kind.STAGE, number, packed)
         return stage
 
-    def drop(self, worker: str) -> LocalCall:
+    def drop(self, worker: str) -> HostCall:
         """Close and forget a worker."""
-        return self._start_call(Kind.DROP, LocalCall(worker, "close"), worker)
+        return self._start_call(Kind.DROP, HostCall(worker, "close"), worker)
 
     def drain_spans(self) -> list[HostSpan]:
         """What its workers did since the last time it was asked."""
@@ -88,14 +99,14 @@ class LocalHost(Host):
         self.process.finish()
         self._receiver.join(5.0)
 
-    def _start_call(self, kind: Kind, call: LocalCall, content: Any) -> LocalCall:
+    def _start_call(self, kind: Kind, call: HostCall, content: Any) -> HostCall:
         packed = pack(content)
         number = next(self._numbers)
         self._announce(number, call)
         self._send(kind, number, packed)
         return call
 
-    def _announce(self, number: int, call: LocalCall | LocalStageCall) -> None:
+    def _announce(self, number: int, call: HostCall | HostStageCall) -> None:
         with self._lock:
             if self._death is None:
                 self._pending[number] = call
@@ -150,28 +161,27 @@ class LocalHost(Host):
             call.receive(message)
 
     def _check_silence(self) -> None:
-        limit = self.config.timeout_s
+        limit = self.limits.timeout_s
         calls = list(self._pending.values())
         if not limit or not calls or not all(call.waits_for_worker() for call in calls):
             return
         first = calls[0]
         if time.monotonic() - max(self._heard, first.began) > limit:
             self._fail_all(
-                f"process {self.name} (pid {self.process.pid}) has been silent for {limit:g} s; "
-                "a larger engine.timeout_s allows more"
+                f"{self.process.title} has been silent for {limit:g} s; a larger engine.timeout_s allows more"
             )
 
     def _bury(self, trouble: str) -> None:
         """End the process if it has not ended, and tell everybody who waits for it."""
         self.process.wait(0.0 if trouble else 1.0)
-        status = self.process.finish()
-        how = "was stopped" if self._stopping else describe_exit(status)
+        ending = self.process.finish()
+        how = "was stopped" if self._stopping else ending
         tail = "" if self._stopping else self.process.tail()
-        text = f"process {self.name} (pid {self.process.pid}) {how}{trouble}"
+        text = f"{self.process.title} {how}{trouble}"
         if tail:
             text += "; the last lines it printed:\n" + tail
         with self._lock:
-            self._death = WorkerError(text, worker=self.name)
+            self._death = WorkerDied(text, worker=self.name)
         self._fail_all(text)
         self.wire.close()
 
@@ -182,7 +192,7 @@ class LocalHost(Host):
             self._pending.clear()
         for call in calls:
             worker, method = calls[0].worker, calls[0].method
-            call.fail(WorkerError(f"{worker}.{method} failed: {text}", worker=worker))
+            call.fail(WorkerDied(f"{worker}.{method} failed: {text}", worker=worker))
 
-    def _death_of(self, call: LocalCall | LocalStageCall) -> WorkerError:
-        return WorkerError(f"{call.worker}.{call.method} cannot run: {self._death}", worker=call.worker)
+    def _death_of(self, call: HostCall | HostStageCall) -> WorkerDied:
+        return WorkerDied(f"{call.worker}.{call.method} cannot run: {self._death}", worker=call.worker)

@@ -18,7 +18,7 @@ from rlinf_core.worker.protocol import Kind
 Send = Callable[[Kind, int, Packed], None]
 
 
-class LocalCall(Call):
+class HostCall(Call):
     """A call; its answer is unpickled by whoever asks for it."""
 
     def __init__(self, worker: str, method: str) -> None:
@@ -76,7 +76,7 @@ class LocalCall(Call):
         self._answer = None
 
 
-class LocalStageCall(StageCall):
+class HostStageCall(StageCall):
     """A stage; chunks wait here, bounded by bytes, until they are iterated over."""
 
     def __init__(
@@ -91,7 +91,7 @@ class LocalStageCall(StageCall):
         self._receipts = Receipts(limit)
         self._outputs: Channel[Message] = Channel()
         self._input_ended = False
-        self._ended = LocalCall(worker, method)
+        self._ended = HostCall(worker, method)
 
     def send(self, chunk: list[Any]) -> None:
         """Give the stage a chunk; waits while the running stage has too much untaken input."""

@@ -1,0 +1,11 @@
+"""Host processes from the driver's side: how they are held, called, watched and ended.
+
+An engine makes a `HostProcess` and a socket that is connected to it, and gets a `Host` from `LinkedHost`:
+calls and stages in order, back-pressure by bytes, cancelling, spans, and an error that names the worker
+when the process dies.
+"""
+
+from rlinf_core.hosting.link import LinkedHost, LinkLimits
+from rlinf_core.hosting.process import ChildProcess, HostProcess
+
+__all__ = ["ChildProcess", "HostProcess", "LinkLimits", "LinkedHost"]
