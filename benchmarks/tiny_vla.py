@@ -18,7 +18,7 @@ from pathlib import Path
 from common import ROOT, finish, run, say
 
 RLINF = str(Path(sys.executable).parent / "rlinf")
-RECORD = ("--episodes", "1500", "--envs", "128", "--speed", "0.25", "1.0", "--noise", "0.1")
+RECORD = ("--episodes", "4000", "--envs", "128", "--speed", "0.25", "1.0", "--noise", "0.1")
 PATIENT = "simulator.max_episode_steps=20"  # slow episodes succeed too, and show what slowness is
 ALGORITHMS = ("ppo", "grpo")
 FIGURE = ROOT / "docs" / "assets" / "tiny-vla.svg"
