@@ -10,21 +10,39 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlinf_core.comm.frames import MOST_DESCRIPTORS, FrameReader, Say, head
+from rlinf_core.comm.network import TOKEN_BYTES, same_token
 
 _IOV_MAX = 256
 
 
 class Connection:
-    """One end of a stream socket."""
+    """One end of a stream socket. `far`: the other end is on another machine, and still has to prove
+    that it belongs here."""
 
-    def __init__(self, sock: socket.socket, pid: int) -> None:
+    def __init__(self, sock: socket.socket, pid: int, *, far: bool = False) -> None:
         sock.setblocking(False)
+        self.far = far
+        self._unproved = TOKEN_BYTES if far else 0
+        self._token = b""
         self.socket = sock
         self.pid = pid
         self.reader = FrameReader(sock)
         self.unsent: deque[tuple[memoryview, Sequence[int]]] = deque()  # pieces, descriptors of each
         self.watched = False  # for taking something again
         self._muted = False
+
+    def proved(self, token: str) -> bool | None:
+        """Read what proves that it belongs here, before anything else is read; None while it comes."""
+        if self._unproved:
+            try:
+                data = self.socket.recv(self._unproved)
+            except OSError:
+                data = b""
+            self._token += data
+            self._unproved -= len(data)
+            if self._unproved:
+                return None if data else False
+        return not self.far or same_token(self._token, token)
 
     def post(
         self, say: Say, fields: tuple[Any, ...], body: Sequence[Any], descriptors: Sequence[int]

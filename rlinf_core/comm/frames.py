@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from rlinf_core.comm.network import GONE
 from rlinf_core.errors import RlinfError
 
 MOST_DESCRIPTORS = 64  # with one frame
@@ -84,8 +85,10 @@ class FrameReader:
             data, descriptors, _, _ = socket.recv_fds(self._socket, _CHUNK, MOST_DESCRIPTORS, _CLOEXEC)
         except BlockingIOError:
             return []
-        except ConnectionError:  # it went without reading what we sent
-            return None
+        except OSError as error:  # it went without reading what we sent, or its machine is gone
+            if isinstance(error, ConnectionError) or error.errno in GONE:
+                return None
+            raise
         self._descriptors.extend(descriptors)
         if not data:
             return None

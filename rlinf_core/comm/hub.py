@@ -8,31 +8,28 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import secrets
 import selectors
-import shutil
 import socket
-import struct
-import sys
-import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rlinf_core.comm.connection import Connection
 from rlinf_core.comm.frames import Frame, Say
 from rlinf_core.comm.hub_channel import ChannelSettings, HubChannel
 from rlinf_core.comm.member import Member, Post
+from rlinf_core.comm.network import LocalListener, listen_at, new_token, peer, place_of, stay_alert
 from rlinf_core.comm.ports import HUBS_HERE, DirectPort
 from rlinf_core.comm.remote import ChannelHandle
 from rlinf_core.errors import ConfigError, RlinfError, suggest
 
-_BACKLOG = 128
+_SILENCE_S = 5.0  # of another machine, after which its connections are closed
 
 
 class ChannelHub:
     """Makes channels that workers of any process of this machine connect to.
+
+    With `reach`, an address of this machine that others know, workers of other machines connect too.
 
     ```python
     hub = ChannelHub()
@@ -42,12 +39,14 @@ class ChannelHub:
     ```
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reach: str = "") -> None:
         self.pid = os.getpid()
         self.lock = threading.Lock()
-        self._token = secrets.token_hex(16)
-        self._folder, self._listener = _listen()
-        self.address: str = _address_of(self._listener)
+        self._token = new_token()
+        self._listener = LocalListener()
+        self.address: str = self._listener.address
+        self._outside = listen_at(reach) if reach else None
+        self._elsewhere = place_of(self._outside) if self._outside is not None else ""
         self._channels: dict[str, HubChannel] = {}
         self._seats: dict[Connection | DirectPort, tuple[HubChannel, Member]] = {}
         self._connections: set[Connection] = set()
@@ -58,7 +57,9 @@ class ChannelHub:
         self._selector = selectors.DefaultSelector()
         self._wake_here, self._wake_there = socket.socketpair()
         self._wake_there.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, "listener")
+        self._selector.register(self._listener.socket, selectors.EVENT_READ, "listener")
+        if self._outside is not None:
+            self._selector.register(self._outside, selectors.EVENT_READ, "outside")
         self._selector.register(self._wake_here, selectors.EVENT_READ, "wake")
         self._thread = threading.Thread(target=self._run, name="channel-hub", daemon=True)
         self._thread.start()
@@ -88,7 +89,7 @@ class ChannelHub:
                     f"there is a channel {name!r} already: drop it first or choose another name"
                 )
             self._channels[name] = HubChannel(settings, self._numbers)
-        return ChannelHandle(self.address, self._token, name)
+        return ChannelHandle(self.address, self._token, name, self._elsewhere)
 
     def drop(self, name: str) -> None:
         """Forget a channel; whoever still uses it finds it closed and empty."""
@@ -168,13 +169,14 @@ class ChannelHub:
             seat[0].gone(seat[1])
 
     def _seat(self, speaker: Connection | DirectPort, name: str, worker: str, pid: int, post: Post) -> None:
+        far = isinstance(speaker, Connection) and speaker.far
         channel = self._channels.get(name)
         if channel is None:
             there = ", ".join(self._channels) or "none"
             error = RlinfError(f"no channel {name!r}; there are: {there}.{suggest(name, self._channels)}")
             post(Say.REFUSED, (error,), (), ())
             return
-        member = Member(worker, pid, post, channel.settings.redeliver)
+        member = Member(worker, pid, post, channel.settings.redeliver, far)
         self._seats[speaker] = (channel, member)
         channel.join(member)
 
@@ -184,7 +186,9 @@ class ChannelHub:
             with self.turn():
                 for key, mask in events:
                     if key.data == "listener":
-                        self._accept()
+                        self._accept(self._listener.socket)
+                    elif key.data == "outside":
+                        self._accept(key.fileobj)
                     elif key.data == "wake":
                         self._wake_here.recv(4096)
                     elif mask & selectors.EVENT_READ:
@@ -193,18 +197,22 @@ class ChannelHub:
                 self._watch(connection)
         self._end()
 
-    def _accept(self) -> None:
-        sock, _ = self._listener.accept()
-        pid, user = _peer(sock)
+    def _accept(self, listener: Any) -> None:  # Any: a socket, of which the selector says less
+        sock, _ = listener.accept()
+        stay_alert(sock, _SILENCE_S)
+        pid, user = peer(sock)
         if user not in (None, os.getuid()):
             sock.close()
             return
-        connection = Connection(sock, pid)
+        connection = Connection(sock, pid, far=sock.family != socket.AF_UNIX)
         self._connections.add(connection)
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
     def _listen_to(self, connection: Connection) -> None:
-        frames = connection.reader.read()
+        proved = connection.proved(self._token)
+        if proved is None:
+            return
+        frames = connection.reader.read() if proved else None
         if frames is None:
             self._hang_up(connection)
             return
@@ -249,34 +257,6 @@ class ChannelHub:
                 port.hang_up()
             self._ended = True
             self._selector.close()
-            for sock in (self._listener, self._wake_here, self._wake_there):
-                sock.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _listen() -> tuple[Path | None, socket.socket]:
-    """A listening socket without a name in the file system, or else with one in a folder of its own."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    folder = None
-    if sys.platform == "linux":
-        listener.bind(f"\0rlinf-{os.getpid()}-{secrets.token_hex(8)}")
-    else:
-        folder = Path(tempfile.mkdtemp(prefix="rlinf-"))
-        listener.bind(str(folder / "hub"))
-    listener.listen(_BACKLOG)
-    return folder, listener
-
-
-def _address_of(listener: socket.socket) -> str:
-    address = listener.getsockname()
-    return address.decode() if isinstance(address, bytes) else str(address)
-
-
-def _peer(sock: socket.socket) -> tuple[int, int | None]:
-    """Process and user at the other end, where the system tells."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return 0, None
-    size = struct.calcsize("3i")
-    pid, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return pid, user
+            for sock in (self._listener, self._outside, self._wake_here, self._wake_there):
+                if sock is not None:
+                    sock.close()

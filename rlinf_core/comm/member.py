@@ -63,6 +63,7 @@ class Member:
     pid: int
     send: Post
     redeliver: bool
+    far: bool = False  # on another machine, which shares no memory
     has_put: bool = False
     has_asked: bool = False
     finished: bool = False
@@ -130,28 +131,35 @@ class Member:
             self.post(Say.RELEASE, (numbers,))
 
     def deliver(self, offer: Offer[Payload], request: MemberRequest, *, asked: bool = True) -> None:
-        """Send an item, with the descriptors of segments that it does not know."""
+        """Send an item, with the descriptors of segments that it does not know; all of it where it is far."""
         number = next(self._ids)
         self.held[number] = (offer, request.consumer)
         payload = offer.item
-        refs, fresh, descriptors = [], [], []
+        refs: list[tuple[int, int, int, int, bool]] = []
+        fresh, descriptors = [], []
         for segment, begin, size in payload.places:
             self.holding[segment.number] += 1
             segment.holders += self.redeliver  # otherwise the item's hold becomes the member's
-            refs.append(tuple(Ref(segment.number, segment.capacity, begin, size, segment.once)))
+            refs.append((segment.number, segment.capacity, begin, size, segment.once))
             if segment.number not in self.known:
                 self.known[segment.number] = segment
                 segment.knowers.add(self)
                 fresh.append(segment.number)
                 descriptors.append(segment.descriptor)
+        body: tuple[Any, ...] = (payload.body,) if payload.body else ()
+        if self.far:
+            pieces, refs = payload.inline()
+            body, fresh, descriptors = (*body, *pieces), [], []
         content = (payload.parts, payload.in_segment, tuple(refs), tuple(fresh))
         fields = (request.ticket, asked, number, (request.key, request.consumer), content)
-        self.send(Say.ITEM, fields, (payload.body,) if payload.body else (), descriptors)
+        self.send(Say.ITEM, fields, body, descriptors)
 
     def settle_done(self, numbers: Iterable[int]) -> None:
         """It needs these items no more."""
         for number in numbers:
             offer, _ = self.held.pop(number)
+            for segment, _, _ in offer.item.places if self.far else ():
+                self.release(segment.number)  # nobody looks at it there
             if self.redeliver:
                 offer.item.let_go()
 

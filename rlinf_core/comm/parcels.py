@@ -11,6 +11,7 @@ from typing import Any
 from rlinf_core.comm.frames import Content, Frame, Say
 from rlinf_core.comm.leases import Ref, SegmentReader
 from rlinf_core.comm.packing import pack, unpack
+from rlinf_core.comm.payload import INLINE
 from rlinf_core.comm.ports import Port
 from rlinf_core.comm.segments import Segment, SegmentPool
 
@@ -48,7 +49,7 @@ class Parcels:
         packed = pack(item, find=self._pool.find if self._pool.has_lent() else None)
         outside = sum(ref.size for _, ref in packed.outside)
         parcel = Parcel(packed.parts, packed.pieces, packed.size + outside)
-        if packed.size >= SHARED_FROM:
+        if self._port.shares and packed.size >= SHARED_FROM:
             segment = self._pool.place(packed.size)
             if segment is not None:
                 segment.write(packed.pieces)
@@ -91,8 +92,9 @@ class Parcels:
     def unwrap(self, frame: Frame) -> Any:
         """The item; to be called once."""
         parts, in_segment, refs, _ = frame.fields[-1]
-        views = [self._reader.open(Ref(*ref)) for ref in refs]
-        body = views.pop(0) if in_segment else memoryview(frame.body)
+        whole = memoryview(frame.body)
+        views = [_cut(whole, Ref(*ref)) or self._reader.open(Ref(*ref)) for ref in refs]
+        body = views.pop(0) if in_segment else whole
         return unpack(body, parts, views)
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:  # Any: a torch or numpy dtype, and its array
@@ -104,7 +106,7 @@ class Parcels:
 
             dtype = numpy.dtype(dtype)
         size = math.prod(shape) * int(dtype.itemsize)
-        view = self._pool.lend(size) if size else None
+        view = self._pool.lend(size) if size and self._port.shares else None
         if is_torch:
             if view is None:
                 return torch.empty(tuple(shape), dtype=dtype)
@@ -112,3 +114,8 @@ class Parcels:
         if view is None:
             return numpy.empty(shape, dtype)
         return numpy.frombuffer(view, dtype).reshape(shape)
+
+
+def _cut(body: memoryview, ref: Ref) -> memoryview | None:
+    """The piece, where it came in the body of its frame."""
+    return body[ref.begin : ref.begin + ref.size] if ref.number == INLINE else None

@@ -6,6 +6,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Protocol
 
+INLINE = 0  # instead of a segment's number: the piece lies in the frame's body
+_ALIGN = 64
+
 
 class Neighbour(Protocol):
     """A member, as far as its segments concern it."""
@@ -69,8 +72,30 @@ class Payload:
     in_segment: bool
     places: list[tuple[HubSegment, int, int]]  # segment, begin, size
 
+    def inline(self) -> tuple[list[bytes], list[tuple[int, int, int, int, bool]]]:
+        """What lies in shared memory as bytes, each with a few more so that the next one is aligned, and
+        references to it, which count from the begin of the frame's body."""
+        pieces, refs = [], []
+        at = len(self.body)
+        for segment, begin, size in self.places:
+            piece = read_at(segment.descriptor, begin, size).ljust(-(-size // _ALIGN) * _ALIGN, b"\0")
+            refs.append((INLINE, 0, at, size, False))
+            pieces.append(piece)
+            at += len(piece)
+        return pieces, refs
+
     def let_go(self) -> None:
         """Nobody will be given this item (again)."""
         places, self.places = self.places, []
         for segment, _, _ in places:
             segment.let_go()
+
+
+def read_at(descriptor: int, begin: int, size: int) -> bytes:
+    """So many bytes of a file. One system call reads 2 GiB at most."""
+    pieces = []
+    while size:
+        pieces.append(os.pread(descriptor, size, begin))
+        begin += len(pieces[-1])
+        size -= len(pieces[-1])
+    return b"".join(pieces)

@@ -16,13 +16,17 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from rlinf_core.comm.frames import Frame, FrameReader, Say, head
+from rlinf_core.comm.network import dial, stay_alert
 from rlinf_core.comm.wire import write_all
 
 _RELEASED_AT_ONCE = 4
+_SILENCE_S = 5.0  # of the hub's machine, after which it counts as gone
 
 
 class Port(ABC):
     """Sends frames and receives them. Any thread may send; one at a time receives."""
+
+    shares = True  # memory, with the hub and with others there
 
     def __init__(self) -> None:
         self._released: deque[int] = deque()
@@ -69,6 +73,7 @@ class SocketPort(Port):
     def __init__(self, sock: socket.socket) -> None:
         super().__init__()
         self._socket = sock
+        self.shares = sock.family == socket.AF_UNIX
         self._reader = FrameReader(sock)
         self._sending = threading.Lock()
         self._poll = select.poll()
@@ -207,19 +212,21 @@ class HubHere(DirectHub, Protocol):
 HUBS_HERE: weakref.WeakValueDictionary[str, HubHere] = weakref.WeakValueDictionary()
 
 
-def open_port(address: str, token: str, channel: str, worker: str) -> Port:
+def open_port(address: str, token: str, channel: str, worker: str, elsewhere: str = "") -> Port:
     """Connect a worker to a channel of the hub at this address. Raises `OSError`."""
     hub = HUBS_HERE.get(address)
     if hub is not None and hub.pid == os.getpid():
         return hub.attach(channel, worker)
-    return open_socket(address, token, channel, worker)
+    return open_socket(address, token, channel, worker, elsewhere)
 
 
-def open_socket(address: str, token: str, channel: str, worker: str) -> SocketPort:
-    """Connect as from another process. Raises `OSError`."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def open_socket(address: str, token: str, channel: str, worker: str, elsewhere: str = "") -> SocketPort:
+    """Connect as from another process, and where none answers at the address as from another machine.
+
+    Raises `OSError`."""
+    sock = dial(address, elsewhere, token)
     try:
-        sock.connect(address)
+        stay_alert(sock, _SILENCE_S)
         port = SocketPort(sock)
         port.send(Say.HELLO, (token, channel, worker))
     except BaseException:

@@ -30,16 +30,19 @@ _NOTED_S = 0.0005  # shorter waits are no idle time worth a span
 
 @dataclass(frozen=True)
 class ChannelHandle:
-    """Where a channel is: small, and can be sent to any process of this machine."""
+    """Where a channel is: small, and can be sent to any process of this machine, and of others where its
+    hub has `elsewhere` to be reached from."""
 
     address: str
     token: str
     name: str
+    elsewhere: str = ""
 
     def connect(self, worker: str) -> RemoteChannel[Any]:
         """Join the channel as `worker`, the name by which errors call it. Raises `WorkerError`."""
         try:
-            return RemoteChannel(open_port(self.address, self.token, self.name, worker), self.name, worker)
+            port = open_port(self.address, self.token, self.name, worker, self.elsewhere)
+            return RemoteChannel(port, self.name, worker)
         except OSError as error:
             raise WorkerError(
                 f"{worker} cannot reach channel {self.name!r} ({error}): has the process of its hub ended?",

@@ -1,8 +1,9 @@
-"""Messages between two processes of one machine: pickles with raw buffers, large ones in shared memory.
+"""Messages between two processes: pickles with raw buffers; on one machine large ones in shared memory.
 
 A message is a fixed header and a body: a table of part sizes, the pickle stream, and the buffers
 that it refers to. A large body lies in a segment of the sender's pool, which the receiver has mapped:
-it is copied once, and used again when the receiver has dropped its last view.
+it is copied once, and used again when the receiver has dropped its last view. Between machines all bodies
+go through the socket.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlinf_core.comm.leases import Ref, SegmentReader
+from rlinf_core.comm.network import GONE
 from rlinf_core.comm.packing import Packed, cut, pack, unpack
 from rlinf_core.comm.segments import Segment, SegmentPool
 
@@ -61,6 +63,7 @@ class Wire:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
+        self._shares = sock.family == socket.AF_UNIX
         self._sending = threading.Lock()
         self._pool = SegmentPool()
         self._reader = SegmentReader(self._release)
@@ -68,7 +71,8 @@ class Wire:
 
     def send(self, kind: int, call: int, packed: Packed) -> None:
         """Send one message. Raises `OSError` when the other end is gone."""
-        segment = self._pool.place(packed.size) if packed.size >= SHARED_FROM else None
+        shares = self._shares and packed.size >= SHARED_FROM
+        segment = self._pool.place(packed.size) if shares else None
         if segment is None:
             header = _HEADER.pack(kind, 0, packed.parts, call, packed.size)
             with self._sending:
@@ -87,8 +91,10 @@ class Wire:
         """
         try:
             message = self._receive()
-        except ConnectionError:  # it went without reading what we sent
-            return None
+        except OSError as error:  # it went without reading what we sent, or its machine is gone
+            if isinstance(error, ConnectionError) or error.errno in GONE:
+                return None
+            raise
         if message is not None and message.kind == _RELEASED:
             self._pool.release(_numbers(message.body))
         elif message is not None and message.kind == _FORGET:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rlinf_core.comm.hub import ChannelHub
 from rlinf_core.comm.ports import open_socket
 from rlinf_core.comm.remote import RemoteChannel
 
+NOBODY = "\0rlinf-nobody"  # an address of this machine where no hub answers, as on another machine
 WORKER = Path(__file__).with_name("channel_worker.py")
 sys.path.insert(0, str(WORKER.parent))
 from channel_worker import argument  # noqa: E402
@@ -21,7 +23,7 @@ from channel_worker import argument  # noqa: E402
 
 @pytest.fixture
 def hub() -> Iterator[ChannelHub]:
-    with ChannelHub() as made:
+    with ChannelHub("127.0.0.1") as made:
         yield made
 
 
@@ -51,7 +53,9 @@ def by_socket() -> Callable[[Any, str], RemoteChannel[Any]]:
     return connect
 
 
-@pytest.fixture(params=["direct", "socket"])
+@pytest.fixture(params=["direct", "socket", "elsewhere"])
 def connect(request: pytest.FixtureRequest, by_socket: Any) -> Callable[[Any, str], RemoteChannel[Any]]:
-    """Connects in either way."""
+    """Connects in each way."""
+    if request.param == "elsewhere":
+        return lambda handle, worker: replace(handle, address=NOBODY).connect(worker)
     return by_socket if request.param == "socket" else lambda handle, worker: handle.connect(worker)

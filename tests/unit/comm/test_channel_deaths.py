@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -146,7 +147,7 @@ def test_errors_about_names_say_what_there_is(hub: ChannelHub, connect: Any) -> 
     handle = hub.create("actions")
     with pytest.raises(ConfigError, match="a channel 'actions' already"):
         hub.create("actions")
-    wrong = type(handle)(handle.address, handle.token, "action")
+    wrong = replace(handle, name="action")
     with pytest.raises(RlinfError, match=r"no channel 'action'; there are: actions\. Did you mean 'actions'"):
         connect(wrong, "a")
     assert len(pickle.dumps(handle)) < 300

@@ -62,6 +62,7 @@ def test_a_message_stays_as_it_is_while_a_view_of_it_lives_and_memory_is_used_ag
     assert len(pool._all) <= 8
 
 
+@pytest.mark.parametrize("connect", ["direct", "socket"], indirect=True)
 def test_what_lies_in_shared_memory_already_is_not_copied(hub: ChannelHub, connect: Any) -> None:
     handle = hub.create("c")
     outgoing, incoming = connect(handle, "a"), connect(handle, "b")
