@@ -93,9 +93,15 @@ class Parcels:
         """The item; to be called once."""
         parts, in_segment, refs, _ = frame.fields[-1]
         whole = memoryview(frame.body)
-        views = [_cut(whole, Ref(*ref)) or self._reader.open(Ref(*ref)) for ref in refs]
+        views = [self._view(Ref(*ref), whole) for ref in refs]
         body = views.pop(0) if in_segment else whole
         return unpack(body, parts, views)
+
+    def _view(self, ref: Ref, whole: memoryview) -> memoryview:
+        """A piece, which came in the body of its frame or lies in shared memory."""
+        if ref.number == INLINE:
+            return whole[ref.begin : ref.begin + ref.size]
+        return self._reader.open(ref)
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:  # Any: a torch or numpy dtype, and its array
         """An array or tensor in shared memory, or in ordinary memory where the pool is used up."""
@@ -114,8 +120,3 @@ class Parcels:
         if view is None:
             return numpy.empty(shape, dtype)
         return numpy.frombuffer(view, dtype).reshape(shape)
-
-
-def _cut(body: memoryview, ref: Ref) -> memoryview | None:
-    """The piece, where it came in the body of its frame."""
-    return body[ref.begin : ref.begin + ref.size] if ref.number == INLINE else None
