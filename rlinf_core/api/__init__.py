@@ -10,6 +10,7 @@ from rlinf_core.api.algorithm import (
 )
 from rlinf_core.api.backend import (
     POLICY,
+    DataShare,
     LoRAConfig,
     LossFunction,
     MetricSums,
@@ -28,8 +29,8 @@ from rlinf_core.api.capabilities import (
     SimulatorCapabilities,
 )
 from rlinf_core.api.dataset import Dataset, Split
-from rlinf_core.api.engine import Call, Engine, Host, HostSpec, StageCall, WorkerSpec
-from rlinf_core.api.model import ActionSample, Decoder, Model, TextProcessor, Want
+from rlinf_core.api.engine import Call, Engine, EngineNode, Host, HostSpec, StageCall, WorkerSpec
+from rlinf_core.api.model import ActionSample, Decoder, Model, TextProcessor, TokenRows, Want
 from rlinf_core.api.reward import Reward, RewardItem, RewardResult
 from rlinf_core.api.rollout import RolloutEngine
 from rlinf_core.api.simulator import Observation, Simulator, Space, Transition
@@ -44,9 +45,11 @@ __all__ = [
     "AlgorithmNeeds",
     "BackendCapabilities",
     "Call",
+    "DataShare",
     "Dataset",
     "Decoder",
     "Engine",
+    "EngineNode",
     "Host",
     "HostSpan",
     "HostSpec",
@@ -73,6 +76,7 @@ __all__ = [
     "StageCall",
     "StepStats",
     "TextProcessor",
+    "TokenRows",
     "Tracker",
     "TrainBackend",
     "TrainBatch",

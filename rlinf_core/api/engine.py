@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,19 @@ class HostSpec:
     threads: int = 1  # intra-op threads of this process
     cores: tuple[int, ...] = ()  # CPU cores it is pinned to; () = not pinned
     log: str = ""  # file that gets what the process prints; "" = the driver's terminal
+    device: int | None = None  # of the cluster, which says where it runs; None = it works on no device
+
+
+@dataclass(frozen=True)
+class EngineNode:
+    """A machine on which an engine starts hosts. Devices are numbered over its nodes, in their order."""
+
+    name: str  # an address, as errors call it
+    devices: int  # accelerators; on the CPU as many hosts as may run side by side
+    type: str = "cpu"  # of every device here
+    memory_bytes: float = float("inf")  # of one device
+    threads: int = 1  # intra-op threads of the host of one device
+    group: str = ""  # the node group that a placement may name
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,12 @@ class Host(ABC):
     """A handle to one process."""
 
     name: str
+    device: str = ""  # what its process calls its device, "cuda:0"; "" = by its number, as on this machine
+
+    def meeting_point(self) -> str:
+        """`address:port` where ranks of a process group may meet, of which this one's is the first.
+        "" = a port of this machine does."""
+        return ""
 
     @abstractmethod
     def create(self, spec: WorkerSpec) -> Call:
@@ -104,10 +123,18 @@ class Host(ABC):
 
 
 class Engine(ABC):
-    """Starts and stops hosts. Constructed with its config dataclass."""
+    """Starts and stops hosts. Constructed with its config dataclass, which costs nothing: what it needs of
+    a cluster it asks for in `nodes` or `start`."""
+
+    restarts: int = 0  # how often a run that lost a worker's process goes on from its last checkpoint
 
     def __init__(self, config: Any) -> None:  # Any: each plugin has its own config dataclass
         self.config = config
+
+    def nodes(self, ranks: int) -> Sequence[EngineNode]:
+        """The machines that a run of so many devices may use; 0 = what suits. () = this machine, as it is.
+        Raises `ConfigError` where there are fewer devices."""
+        return ()
 
     @abstractmethod
     def start(self, hosts: Iterable[HostSpec]) -> list[Host]:

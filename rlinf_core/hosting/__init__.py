@@ -2,10 +2,11 @@
 
 An engine makes a `HostProcess` and a socket that is connected to it, and gets a `Host` from `LinkedHost`:
 calls and stages in order, back-pressure by bytes, cancelling, spans, and an error that names the worker
-when the process dies.
+when the process dies. Where others start the processes, they come in through a `Door`.
 """
 
+from rlinf_core.hosting.door import Door, Ticket
 from rlinf_core.hosting.link import LinkedHost, LinkLimits
 from rlinf_core.hosting.process import ChildProcess, HostProcess
 
-__all__ = ["ChildProcess", "HostProcess", "LinkLimits", "LinkedHost"]
+__all__ = ["ChildProcess", "Door", "HostProcess", "LinkLimits", "LinkedHost", "Ticket"]

@@ -55,10 +55,14 @@ class HostProcess(ABC):
 class ChildProcess(HostProcess):
     """A child of this process. It is given a connected socket; its standard error is kept for reports."""
 
-    def __init__(self, spec: HostSpec, sock: socket.socket, buffer_bytes: int) -> None:
+    def __init__(
+        self, spec: HostSpec, sock: socket.socket, buffer_bytes: int, *, silence_s: float = 5.0
+    ) -> None:
         self._log = _open_log(spec.log)
         self._log_start = self._log.stat().st_size if self._log is not None else 0
-        settings = HostSettings(sock.fileno(), os.getpid(), spec.threads, spec.cores, buffer_bytes)
+        settings = HostSettings(
+            sock.fileno(), os.getpid(), spec.threads, spec.cores, buffer_bytes, silence_s
+        )
         with sock:
             self._process = _launch(spec, settings, sock.fileno(), self._log)
         self.pid = self._process.pid

@@ -1,7 +1,7 @@
 """The main program of a host process: runs workers' calls and stages one after the other, in order.
 
-Started by an engine as `python -m rlinf_core.worker.host SETTINGS` in a session of its own, with one
-end of a socket pair. It ends when it is told to, and within a second when its driver is gone, also if
+Started by an engine as `python -m rlinf_core.worker.host SETTINGS` in a session of its own, with a
+socket whose other end the driver has. It ends when it is told to, and within a second when its driver is gone, also if
 the driver could not say so: then it takes the processes that its workers started with it.
 """
 
@@ -21,6 +21,7 @@ from typing import Any
 
 from rlinf_core.api.engine import WorkerSpec
 from rlinf_core.comm.channel import Channel
+from rlinf_core.comm.network import unheard_s
 from rlinf_core.comm.spans import SpanLog, pack_spans
 from rlinf_core.comm.wire import Message, Wire, pack
 from rlinf_core.errors import ChannelClosed, RlinfError
@@ -39,10 +40,11 @@ class HostSettings:
     """What a host process is told on its command line."""
 
     descriptor: int  # its end of the socket pair
-    driver: int  # process id
+    driver: int  # id of the process that started it and lives as long as the driver
     threads: int
     cores: tuple[int, ...]
     buffer_bytes: int  # of each stage, each way
+    silence_s: float = 5.0  # of the driver's machine, where that is another one, after which it is gone
 
     def to_argument(self) -> str:
         """As one command-line argument."""
@@ -59,6 +61,7 @@ class HostProcess:
         self._jobs: Channel[Message] = Channel()
         self._stages: dict[int, HostStage] = {}
         self.told_to_stop = False
+        self._far = wire.socket.family != socket.AF_UNIX
 
     def serve(self) -> bool:
         """Work until told to stop; False if something went wrong in closing."""
@@ -154,7 +157,10 @@ class HostProcess:
             stage.receive(message)
 
     def _driver_lives(self) -> bool:
-        return os.getppid() == self.settings.driver
+        """Whether the process that started this one is there, and the machine of the driver answers."""
+        if os.getppid() != self.settings.driver:
+            return False
+        return not self._far or unheard_s(self.wire.socket) < self.settings.silence_s
 
 
 def end_session() -> None:

@@ -1,0 +1,1 @@
+"""The execution engine `ray`: worker processes on the machines of a Ray cluster."""

@@ -1,0 +1,130 @@
+"""The connection to a Ray cluster, or to a Ray that this run starts for itself."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from packaging.specifiers import SpecifierSet
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+
+from rlinf_backend_ray.config import RayConfig
+from rlinf_core.errors import ConfigError
+
+SUPPORTED = ">=2.44,<3"
+_OBJECT_STORE_BYTES = 100 * 2**20  # of a Ray of our own: tensors do not pass through it
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+class RayCluster:
+    """Joined on construction; `close` leaves it, and ends a Ray that was started here."""
+
+    def __init__(self, config: RayConfig, cpus: int) -> None:
+        check_version()
+        self._was_here = ray.is_initialized()
+        address = address_of(config)
+        if not self._was_here:
+            if address:
+                _join(address, config)
+            else:
+                _start(cpus, config)
+        self.own = not (address or self._was_here)
+        self.runtime_env = dict(config.runtime_env) if self._was_here else {}  # otherwise all have it
+        self.node_id = str(ray.get_runtime_context().get_node_id())
+        nodes = {node["NodeID"]: node for node in ray.nodes()}
+        self.here = str(nodes[self.node_id]["NodeManagerAddress"])
+        self.reach = "" if self.own else self.here  # where processes of other nodes find the driver
+
+    def reserve(self, bundles: Sequence[Mapping[str, float]], timeout_s: float) -> PlacementGroup:
+        """All of these resources at once. Raises `ConfigError` where the cluster does not give them in
+        time."""
+        group: PlacementGroup = placement_group([dict(bundle) for bundle in bundles], strategy="PACK")
+        if group.wait(timeout_s):
+            return group
+        remove_placement_group(group)
+        raise ConfigError(
+            f"engine ray: the cluster has not given {_told(_sum(bundles))} within {timeout_s:g} s; it has "
+            f"{_told(ray.cluster_resources())}, of which {_told(ray.available_resources())} are free. Wait "
+            "for other jobs to end, start more nodes, set ranks to fewer devices, or wait for longer "
+            "(engine.start_timeout_s)"
+        )
+
+    def close(self) -> None:
+        """Leave; no effect on a connection that others had made."""
+        if not self._was_here:
+            ray.shutdown()
+
+
+def address_of(config: RayConfig) -> str:
+    """The cluster to join; "" = none, but a Ray of the run's own."""
+    return config.address or os.environ.get("RAY_ADDRESS", "")
+
+
+def check_version() -> None:
+    """Raises `ConfigError` for a Ray that this engine is not made for."""
+    if not SpecifierSet(SUPPORTED, prereleases=True).contains(ray.__version__):
+        raise ConfigError(
+            f"engine ray: ray {ray.__version__} is installed, {SUPPORTED} is supported: "
+            f"pip install 'ray{SUPPORTED}'"
+        )
+
+
+def _join(address: str, config: RayConfig) -> None:
+    if address != "auto":
+        _reach(address, config.connect_timeout_s)
+    try:
+        ray.init(address=address, **_options(config))
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"engine ray: the cluster at {address} cannot be joined: {error}. The run has to start on a node "
+            f"of it: `ray start --address={address}` makes this machine one, and `ray job submit -- rlinf "
+            "train ...` starts it on the head node"
+        ) from error
+
+
+def _start(cpus: int, config: RayConfig) -> None:
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            **_options(config),
+        )
+    except (RuntimeError, TimeoutError, OSError) as error:
+        raise ConfigError(f"engine ray: no Ray could be started on this machine: {error}") from error
+
+
+def _options(config: RayConfig) -> dict[str, Any]:  # Any: arguments of `ray.init`
+    return {"runtime_env": dict(config.runtime_env) or None, "logging_level": "error", "log_to_driver": True}
+
+
+def _reach(address: str, timeout_s: float) -> None:
+    """Ray itself would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout_s).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"engine ray: nobody answers at {address} within {timeout_s:g} s ({error}); start a cluster with "
+            f"`ray start --head --port={port}` there, correct engine.address (or RAY_ADDRESS), or leave both "
+            "out for a Ray on this machine alone"
+        ) from error
+
+
+def _sum(bundles: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = sorted({name for bundle in bundles for name in bundle})
+    return {name: sum(bundle.get(name, 0.0) for bundle in bundles) for name in names}
+
+
+def _told(resources: Mapping[str, float]) -> str:
+    """`4 CPU, 2 GPU on 10.0.0.1 and 10.0.0.2`."""
+    counted = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU") if name in resources]
+    nodes = [name.removeprefix("node:") for name in sorted(resources) if name.startswith("node:")]
+    named = " and ".join(name for name in nodes if not name.startswith("__"))
+    return ", ".join(counted or ["nothing"]) + (f" on {named}" if named else "")

@@ -1,0 +1,136 @@
+"""The execution engine `ray`: each host is a process on the node that the plan asks for."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Iterable, Sequence
+
+import ray
+
+from rlinf_backend_ray.cluster import RayCluster, address_of
+from rlinf_backend_ray.config import RayConfig
+from rlinf_backend_ray.keeper import Order, versions
+from rlinf_backend_ray.launch import KeeperSet
+from rlinf_backend_ray.nodes import living_nodes, offered
+from rlinf_backend_ray.process import RayHost, RayProcess
+from rlinf_core.api.engine import Engine, EngineNode, Host, HostSpec
+from rlinf_core.api.spans import HostSpan
+from rlinf_core.comm.hub import ChannelHub
+from rlinf_core.comm.remote import ChannelHandle
+from rlinf_core.errors import ConfigError
+from rlinf_core.hosting import Door, LinkLimits
+
+_TERMINATE_S = 0.4
+_AT_EXIT_S = 1.0  # people wait for their prompt
+
+
+class RayEngine(Engine):
+    """Joins a cluster in `nodes` or `start`, and leaves it in `stop`."""
+
+    config: RayConfig
+
+    def __init__(self, config: RayConfig) -> None:
+        super().__init__(config)
+        self.restarts = config.restarts
+        self._owner = os.getpid()
+        self._cluster: RayCluster | None = None
+        self._nodes: Sequence[EngineNode] = ()
+        self._keepers: KeeperSet | None = None
+        self._hosts: list[RayHost] = []
+        self._door: Door | None = None
+        self._hub: ChannelHub | None = None
+
+    def nodes(self, ranks: int) -> Sequence[EngineNode]:
+        """The nodes of a cluster that runs; () for a Ray of our own, which is this machine."""
+        if self._cluster is None and not (address_of(self.config) or ray.is_initialized()):
+            return ()
+        living = living_nodes(self._joined().here, self.config.group_label)
+        self._nodes = offered(living, self.config, ranks)
+        return self._nodes
+
+    def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
+        """Reserve the devices, start all processes and wait until each is ready to work."""
+        specs = list(hosts)
+        _refuse_doubles([host.name for host in self._hosts] + [spec.name for spec in specs])
+        try:
+            started = self._launch(specs, self._joined(len(specs)))
+            for host in started:
+                host.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return list(started)
+
+    def channel(self, name: str) -> ChannelHandle:
+        """A channel between workers of any hosts, on any nodes."""
+        if self._hub is None:
+            self._hub = ChannelHub(self._joined().reach)
+        return self._hub.create(name, capacity_bytes=self.config.buffer_mb * 2**20)
+
+    def drain_spans(self) -> list[HostSpan]:
+        """What workers did since the last time it was asked, host by host."""
+        return [span for host in self._hosts for span in host.drain_spans()]
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Ask every process to end, terminate those that have not after `timeout_s`, kill what is left,
+        give the devices back and leave the cluster."""
+        atexit.unregister(self.stop)
+        if os.getpid() != self._owner:  # a fork of the driver: the processes are not its own
+            return
+        hosts, self._hosts = self._hosts, []
+        for host in hosts:
+            host.ask_to_stop()
+        if not _all_end(hosts, timeout_s):
+            for host in hosts:
+                host.process.ask_to_end()
+            _all_end(hosts, _TERMINATE_S)
+        for host in hosts:
+            host.finish()
+        self._leave()
+
+    def _joined(self, processes: int = 1) -> RayCluster:
+        if self._cluster is None:
+            self._cluster = RayCluster(self.config, max(processes, os.cpu_count() or 1))
+            atexit.register(self.stop, _AT_EXIT_S)
+        return self._cluster
+
+    def _launch(self, specs: Sequence[HostSpec], cluster: RayCluster) -> list[RayHost]:
+        config, end = self.config, time.monotonic() + self.config.start_timeout_s
+        limits = LinkLimits(config.buffer_mb * 2**20, config.timeout_s, config.start_timeout_s)
+        if self._door is None:
+            self._door = Door(cluster.reach, config.silence_s)
+        if self._keepers is None:
+            self._keepers = KeeperSet(cluster, self._nodes)
+        ticket, folder = self._door.ticket, os.getcwd()
+        orders = [
+            Order(spec, ticket, folder, versions(), limits.buffer_bytes, config.silence_s) for spec in specs
+        ]
+        started = []
+        for keeper, launched, spec in self._keepers.launch(orders, config.start_timeout_s):
+            sock = self._door.wait_for(spec.name, max(1.0, end - time.monotonic()))
+            process = RayProcess(spec.name, keeper, launched, sock, config.silence_s)
+            host = RayHost(spec.name, sock, process, limits)
+            host.device = launched.device
+            self._hosts.append(host)
+            started.append(host)
+        return started
+
+    def _leave(self) -> None:
+        for thing in (self._hub, self._door, self._keepers, self._cluster):
+            if thing is not None:
+                thing.close()
+        self._hub = self._door = self._keepers = self._cluster = None
+
+
+def _refuse_doubles(names: Sequence[str]) -> None:
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ConfigError(f"engine ray: host names must differ; given twice: {', '.join(doubled)}")
+
+
+def _all_end(hosts: Sequence[RayHost], timeout_s: float) -> bool:
+    end = time.monotonic() + timeout_s
+    ended = [host.process.wait(max(0.0, end - time.monotonic())) for host in hosts]
+    return all(ended)
