@@ -35,6 +35,7 @@ class PrismaticConfig:
     instruction: str = ""  # where the simulator gives none
     temperature: float = 1.0  # logits of action tokens are divided by it, in acting and in training
     value_units: int = 512  # hidden units of the value head
+    detach_critic_input: bool = False  # the value head reads the policy's states and does not train them
     chunk: int = 1  # actions a decision
 
     def __post_init__(self) -> None:

@@ -181,6 +181,8 @@ class PrismaticModel(Model, Generic[NetworkT]):
                 f"{self.config.plugin}: values were asked for, but the module has no value head: call "
                 "add_value_head() before module()"
             )
+        if self.config.detach_critic_input:
+            states_ME = states_ME.detach()
         with torch.autocast(states_ME.device.type, enabled=False):
             values_M1 = network.value_head(states_ME.float())
         return decisions.spread(values_M1.expand(-1, self.positions), inputs)

@@ -92,6 +92,23 @@ def test_training_judges_what_was_drawn_and_leaves_out_what_was_not_executed(
     assert not alone.logprobs_BT.requires_grad
 
 
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_value_head_leaves_what_it_reads_alone_if_its_input_is_detached(detached: bool) -> None:
+    kept, model = (
+        support.small("token", valued=True, detach_critic_input=each) for each in (False, detached)
+    )
+    seen = support.shown()
+    module = support.spread(model.module(1))
+    inputs = model.collate([support.trajectory(seen, model.act(module, seen, support.SEEDS), 6)])
+    outputs = model.policy_outputs(module, inputs, WANT)
+    torch.testing.assert_close(outputs.values_BT, kept.policy_outputs(module, inputs, WANT).values_BT)
+    (outputs.values_BT**2).sum().backward(retain_graph=True)
+    moved = {name.partition(".")[0] for name, each in module.named_parameters() if each.grad is not None}
+    assert moved == {"value_head"} if detached else moved > {"value_head", "projector", "language_model"}
+    outputs.logprobs_BT.sum().backward()
+    assert module.projector.fc1.weight.grad.abs().sum() > 0
+
+
 def test_entropies_are_those_of_bins_and_of_laplace() -> None:
     for head in HEADS:
         model = support.small("token", head=head, noise=0.2)
