@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,16 @@ class OptimizerConfig:
     warmup_steps: int = 0  # optimizer steps of linear warm-up
     min_lr_ratio: float = 0.0  # of lr, where linear and cosine end
 
+    def lr_at(self, step: int, total: int) -> float:
+        """The learning rate of a step: linear warm-up, then down to `min_lr_ratio` at step `total`."""
+        if step < self.warmup_steps:
+            return self.lr * (step + 1) / self.warmup_steps
+        if self.schedule == "constant":
+            return self.lr
+        done = min(1.0, (step - self.warmup_steps) / max(1, total - self.warmup_steps))
+        left = 1.0 - done if self.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.lr * (self.min_lr_ratio + (1.0 - self.min_lr_ratio) * left)
+
 
 @dataclass(frozen=True)
 class LoRAConfig:
@@ -55,6 +66,16 @@ class TrainerContext:
     device: str = "cpu"
     seed: int = 0
     total_steps: int = 1
+
+
+@dataclass(frozen=True)
+class DataShare:
+    """Which rows a rank works on: part `index` of `count`. Ranks that hold parts of one model have the same
+    share, and one of them `speaks` for it."""
+
+    index: int
+    count: int
+    speaks: bool = True
 
 
 @dataclass
@@ -79,6 +100,8 @@ class Trainer(ABC):
     """One rank of a trained policy. All ranks call the same methods in the same order."""
 
     version: int = 0  # optimizer steps taken; the version of the weights
+    padding_free: bool = False  # computes real tokens alone: micro-batches are cut by these, not by padded ones
+    share: DataShare | None = None  # of the rows; None = every rank has a share of its own
 
     @abstractmethod
     def outputs(
@@ -97,7 +120,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def all_sum(self, values: list[float]) -> list[float]:
-        """Element-wise sum over ranks, in float64."""
+        """Element-wise sum over the ranks' shares, each counted once, in float64."""
 
     @abstractmethod
     def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:

@@ -72,6 +72,16 @@ class ActionSample:
     latents: Tensor | None = None  # [N, ...]; comes back as `Trajectory.latents` [D, ...]
 
 
+@dataclass(frozen=True)
+class TokenRows:
+    """What a trainer with a network of its own reads of collated text rows. Axes: B rows, S positions."""
+
+    ids_BS: Tensor  # int64; prompt, then response, then padding
+    prompt_lengths_B: Tensor
+    response_lengths_B: Tensor
+    width: int  # response positions of what it returns
+
+
 class Decoder(ABC):
     """A key/value-cached incremental decoder over a fixed set of row slots; inference only.
 
@@ -142,7 +152,8 @@ class Model(ABC):
 
     @abstractmethod
     def collate(self, rows: Sequence[Experience], width: int | None = None) -> dict[str, Tensor]:
-        """Model inputs of these rows, right-padded to T = the longest row or `width`."""
+        """Model inputs of these rows, right-padded to T = the longest row or `width`. They say themselves how
+        long each row is, so that whoever computes them may leave the padding out."""
 
     @abstractmethod
     def policy_outputs(
@@ -154,6 +165,26 @@ class Model(ABC):
     ) -> PolicyOutputs:
         """`[B, T]` outputs for collated inputs under the sampling transform. Called inside the root
         module's forward, with gradient or without."""
+
+    def token_rows(self, inputs: Mapping[str, Tensor]) -> TokenRows:
+        """Collated inputs as plain tokens, for trainers that compute them with a network of their own, made
+        of the weights and the configuration of `module`."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError(
+            f"model {type(self).__name__} does not give its rows as plain tokens; train it with a backend "
+            "that runs the model's own module"
+        )
+
+    @property
+    def padding_free(self) -> bool:
+        """Whether `policy_outputs` computes real tokens alone, so that rows of any lengths may share a
+        micro-batch; known after `module`."""
+        return False
+
+    def row_cost(self, tokens: int) -> float:
+        """What a row of so many tokens costs to compute, in any unit; rows are dealt to ranks by it."""
+        return float(tokens)
 
     def blocks(self, module: nn.Module) -> list[nn.Module]:
         """Repeated units, for sharding and gradient checkpointing."""
@@ -205,6 +236,20 @@ class Model(ABC):
         from rlinf_core.errors import ModelError
 
         raise ModelError(f"model {type(self).__name__} does not learn from demonstrations")
+
+    def export_architecture(self, path: Path) -> None:
+        """Write into `path` what an engine that builds the model itself needs: configuration and processor,
+        without weights. Raises `ModelError` for models that no other program knows."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError(
+            f"model {type(self).__name__} cannot be built by other programs; choose a rollout engine that "
+            "runs the model itself"
+        )
+
+    def exported_name(self, name: str) -> str | None:
+        """The name in the model's own format of a weight of `module`; None for one that is not in it."""
+        return name
 
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """Write full weights (and what else is needed to load them elsewhere) into `path`."""

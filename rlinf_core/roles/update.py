@@ -85,9 +85,19 @@ class Updater:
 
     def shares(self, rows: Sequence[Experience], positions: Sequence[int]) -> list[list[int]]:
         """This rank's micro-batches of the rows at these positions; some may be empty."""
-        weights = {i: row_tokens(rows[i]) for i in positions}
-        budget = self.config.train.micro_batch_tokens
-        return rank_micro_batches(positions, weights, self.ranks, budget, self.micro_batch)[self.rank]
+        tokens = {i: row_tokens(rows[i]) for i in positions}
+        costs = {i: self.model.row_cost(count) for i, count in tokens.items()}
+        groups = {i: rows[i].group for i in positions} if self.trainer.padding_free else None
+        cut = rank_micro_batches(
+            positions,
+            tokens,
+            self.ranks,
+            self.config.train.micro_batch_tokens,
+            self.micro_batch,
+            costs=costs,
+            groups=groups,
+        )
+        return cut[self.rank]
 
     def accumulate(
         self,

@@ -104,8 +104,8 @@ def test_packed_and_padded_rows_train_as_each_row_alone(
     prompts = [random.integers(3, 21, n).tolist() for n in (30, 2)]
     gradients = []
     for layout in (
-        ("model.packed_forward=true",),
-        ("model.packed_forward=false",),
+        ("model.packing=always",),
+        ("model.packing=never",),
         ("train.micro_batch_tokens=1",),
     ):
         random = np.random.default_rng(1)

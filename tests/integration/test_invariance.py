@@ -65,7 +65,7 @@ ALGORITHMS: Mapping[str, Sequence[str]] = {
 }
 VARIANTS: Mapping[str, Sequence[str]] = {
     "small micro-batches": ("train.micro_batch_tokens=40",),
-    "padded rows": ("model.packed_forward=false", "train.micro_batch_tokens=100"),
+    "padded rows": ("model.packing=never", "train.micro_batch_tokens=100"),
 }
 
 

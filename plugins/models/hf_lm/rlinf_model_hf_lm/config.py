@@ -22,7 +22,7 @@ class HFLMConfig:
     system_prompt: str = ""  # put before the messages where the chat template is applied
     trust_remote_code: bool = False  # run Python code that comes with the model
     attn_implementation: str = ""  # "sdpa", "eager", ...; "" = what transformers picks
-    packed_forward: bool = True  # Llama family: compute shared prompts once and no padding in training
+    packing: Literal["auto", "always", "never"] = "auto"  # of rows, without padding; auto = if possible
 
     def __post_init__(self) -> None:
         if self.preset and self.preset not in PRESETS:
@@ -37,6 +37,7 @@ class HFLMConfig:
             ("dtype", self.dtype, ("float32", "bfloat16", "float16")),
             ("decode_dtype", self.decode_dtype, ("auto", "float32", "bfloat16")),
             ("chat_template", self.chat_template, ("auto", "always", "never")),
+            ("packing", self.packing, ("auto", "always", "never")),
         ):
             if value not in allowed:
                 raise ConfigError(f"model.{name}: {value!r} is not one of {', '.join(allowed)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from rlinf_core.api import Decoder, Model, PolicyOutputs, TextProcessor, Want
 from rlinf_core.errors import ModelError
 from rlinf_core.types import Experience, Sampling
-from rlinf_model_hf_lm import outputs, sources, value
+from rlinf_model_hf_lm import outputs, packing, sources, value
 from rlinf_model_hf_lm.architecture import causal_lm
 from rlinf_model_hf_lm.characters import CharProcessor
 from rlinf_model_hf_lm.config import PRESETS, HFLMConfig
@@ -35,6 +36,8 @@ class HFLM(Model):
                 f"{', '.join(PRESETS)}"
             )
         self._with_values = False
+        self._packs = False  # known of the first module
+        self._even = math.inf  # tokens of a row whose attention costs as much as all else
 
     def add_value_head(self) -> None:
         """Modules get a `value_head` from now on, which says 0 before it is trained."""
@@ -47,6 +50,8 @@ class HFLM(Model):
     def module(self, seed: int = 0) -> nn.Module:
         """The weights of `path`, or the preset's architecture initialised from `seed` alone."""
         module = self._trunk(seed)
+        self._packs = packing.prepare(module, self.config.packing)
+        self._even = packing.even_tokens(module)
         if self._with_values:
             value.attach(module)
         return module
@@ -67,8 +72,17 @@ class HFLM(Model):
         sampling: Sampling | None = None,
     ) -> PolicyOutputs:
         """Log-probabilities, entropies and values of the response tokens, aligned to the response."""
-        eos_ids, packed = self._processor.eos_ids, self.config.packed_forward
-        return outputs.policy_outputs(module, inputs, want, sampling or Sampling(), eos_ids, packed)
+        eos_ids = self._processor.eos_ids
+        return outputs.policy_outputs(module, inputs, want, sampling or Sampling(), eos_ids, self._packs)
+
+    @property
+    def padding_free(self) -> bool:
+        """True where the architecture is known to take packed rows."""
+        return self._packs
+
+    def row_cost(self, tokens: int) -> float:
+        """All but attention grows with the tokens, attention with their square."""
+        return tokens * (1.0 + tokens / self._even)
 
     def blocks(self, module: nn.Module) -> list[nn.Module]:
         """The decoder layers."""

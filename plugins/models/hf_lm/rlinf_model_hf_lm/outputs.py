@@ -18,16 +18,17 @@ from rlinf_core.errors import ModelError
 from rlinf_core.rl.logprobs import logprobs_under
 from rlinf_core.types import Experience, Sample, Sampling
 from rlinf_model_hf_lm.architecture import causal_lm, plain_head
-from rlinf_model_hf_lm.forward import response_hidden
+from rlinf_model_hf_lm.forward import packed_call, packed_rows, response_hidden
 from rlinf_model_hf_lm.head import fused_logprobs
+from rlinf_model_hf_lm.layout import Layout
 from rlinf_model_hf_lm.value import values
 
 Want = Collection[str]
 
 
 def collate(rows: Sequence[Experience], width: int | None, pad_id: int) -> dict[str, Tensor]:
-    """Right-padded ids with the lengths that masks come from. Padding sits to the right of every
-    real token, so that causal attention never sees it."""
+    """Right-padded ids with the lengths that masks come from, and that packing leaves padding out by. It sits
+    to the right of every real token, so that causal attention never sees it."""
     samples = [row for row in rows if isinstance(row, Sample)]
     if len(samples) != len(rows) or not rows:
         raise ModelError(f"hf_lm collates text samples, one or more; it was given {len(rows)} rows")
@@ -65,7 +66,12 @@ def policy_outputs(
     judged = "logprobs" in want or "entropy" in want
     logprobs_N, entropy_N = torch.zeros(int(mask_BT.sum()), device=mask_BT.device), None
     if judged and (weight_VH is None or sampling.min_new_tokens):
-        logits_NV, hidden_NH = _logits(module, inputs, mask_BT, source_BT, "values" in want)
+        rows = packed_rows(module, inputs, mask_BT) if packed else None
+        logits_NV, hidden_NH = (
+            _padded_logits(module, inputs, mask_BT, source_BT, "values" in want)
+            if rows is None
+            else _packed_logits(module, inputs, rows, "values" in want)
+        )
         _forbid_end(logits_NV, mask_BT, sampling, eos_ids)
         ids_N = _tokens(inputs, mask_BT, source_BT)
         logprobs_N, entropy_N = logprobs_under(logits_NV, ids_N, sampling, "entropy" in want)
@@ -94,7 +100,17 @@ def _tokens(inputs: Mapping[str, Tensor], mask_BT: Tensor, source_BT: Tensor) ->
     return ids_BS.gather(1, (source_BT + 1).clamp_max(ids_BS.shape[1] - 1))[mask_BT]
 
 
-def _logits(
+def _packed_logits(
+    module: nn.Module, inputs: Mapping[str, Tensor], rows: Layout, want_hidden: bool
+) -> tuple[Tensor, Tensor]:
+    """As `_padded_logits`, of rows without padding."""
+    with _watched(module, want_hidden) as seen:
+        output: Any = module(**packed_call(inputs, rows), logits_to_keep=rows.outputs)
+    logits_NV: Tensor = output.logits[0]
+    return logits_NV, seen[0][0].index_select(0, rows.outputs) if seen else logits_NV.new_empty(0)
+
+
+def _padded_logits(
     module: nn.Module, inputs: Mapping[str, Tensor], mask_BT: Tensor, source_BT: Tensor, want_hidden: bool
 ) -> tuple[Tensor, Tensor]:
     """Logits of the response positions by the module's own forward, whatever it does to them, and the

@@ -12,6 +12,6 @@ def test_hf_lm_conforms(check: Callable[[], None]) -> None:
     check()
 
 
-@parametrize_with_checks("models", "hf_lm", config={"preset": "tiny-qwen3", "packed_forward": False})
+@parametrize_with_checks("models", "hf_lm", config={"preset": "tiny-qwen3", "packing": "never"})
 def test_hf_lm_conforms_by_the_padded_forward(check: Callable[[], None]) -> None:
     check()

@@ -58,7 +58,7 @@ def gradients(module: nn.Module, loss: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("preset", ["char-llama", "tiny-qwen2", "tiny-qwen3"])
 def test_values_and_gradients_equal_row_by_row_computation(preset: str, packed: bool) -> None:
-    model = HFLM(HFLMConfig(preset=preset, packed_forward=packed))
+    model = HFLM(HFLMConfig(preset=preset, packing="auto" if packed else "never"))
     module, batch = model.module(1), rows()
     outputs = model.policy_outputs(module, model.collate(batch), BOTH, Sampling(temperature=0.7))
     weights_BT = torch.randn(outputs.logprobs_BT.shape)
@@ -80,7 +80,7 @@ def test_values_and_gradients_equal_row_by_row_computation(preset: str, packed: 
 
 
 def test_padding_width_and_content_change_nothing() -> None:
-    model = HFLM(HFLMConfig(preset="tiny-llama", packed_forward=False))
+    model = HFLM(HFLMConfig(preset="tiny-llama", packing="never"))
     module, batch = model.module(1), rows()
     plain = model.policy_outputs(module, model.collate(batch), BOTH).logprobs_BT
     inputs = model.collate(batch, width=13)
@@ -189,7 +189,7 @@ def test_values_and_foreign_rows_are_refused() -> None:
 def test_adapters_and_bfloat16_autocast_are_followed(packed: bool) -> None:
     from peft import LoraConfig, get_peft_model
 
-    model = HFLM(HFLMConfig(preset="tiny-qwen3", packed_forward=packed))
+    model = HFLM(HFLMConfig(preset="tiny-qwen3", packing="auto" if packed else "never"))
     module = get_peft_model(model.module(1), LoraConfig(r=4, target_modules="all-linear"))
     with torch.no_grad():
         for name, parameter in module.named_parameters():

@@ -66,7 +66,7 @@ def by_hand(module: Any, row: Sample) -> Tensor:
 def test_a_value_is_the_head_on_the_hidden_state_before_the_token(
     preset: str, packed: bool, want: frozenset[Any]
 ) -> None:
-    model, module = valued(preset, packed_forward=packed)
+    model, module = valued(preset, packing="auto" if packed else "never")
     batch = rows()
     found = model.policy_outputs(module, model.collate(batch, width=10), want, Sampling(temperature=0.5))
     assert found.values_BT is not None
