@@ -27,9 +27,9 @@ from common import CACHE, finish, say
 
 from rlinf_core.api import Simulator
 from rlinf_core.isolation import build
+from rlinf_core.isolation.program import Program
 from rlinf_core.plugins import Isolation, NoConfig, plugins
 from rlinf_core.plugins.specs import PluginSpec
-from rlinf_core.pool.program import Program
 from rlinf_core.pool.simulator import SimulatorPool
 
 HERE = Path(__file__).resolve().parent

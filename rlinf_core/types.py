@@ -46,6 +46,15 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class Begun:
+    """The first tokens of a response whose generation was interrupted."""
+
+    response_ids: IntArray  # [T]
+    logprobs: FloatArray  # [T]
+    versions: IntArray  # [T]; of the weights that drew them
+
+
+@dataclass(frozen=True)
 class Request:
     """Ask for one response. Requests of one `group` share a prompt; `replica` counts within it."""
 
@@ -53,6 +62,7 @@ class Request:
     group: int
     replica: int
     seed: int
+    begun: Begun | None = field(default=None, compare=False)  # to be continued
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,7 @@ class Experience:
     seed: int
     mask: BoolArray  # [T]; True where the policy decided and the decision is trained
     logprobs: FloatArray  # [T]; of the behaviour policy, after the sampling transform
-    weight_version: int
+    weight_version: int  # of several, the oldest
     finish: FinishReason = "stop"
     reward: float | None = None
     reward_parts: dict[str, float] = field(default_factory=dict)
@@ -111,6 +121,7 @@ class Sample(Experience):
     prompt: Prompt
     response_ids: IntArray  # [T]
     text: str = ""
+    weight_versions: IntArray | None = None  # [T]; of each token, where not all are of `weight_version`
 
 
 @dataclass(kw_only=True)

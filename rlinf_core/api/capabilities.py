@@ -48,6 +48,7 @@ class RolloutCapabilities:
     top_k: bool = True
     stop_texts: bool = True
     lora: bool = False
+    abort: bool = False  # what is being generated can be interrupted and continued
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,14 @@ class RolloutEngine(ABC):
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version, completely, before the next token; returns the version."""
 
+    def abort(self) -> list[Request]:
+        """Interrupt what is being generated; may be called by another thread. `generate` then ends after what
+        has finished. Returns the requests that were taken and not answered, with what was drawn (`begun`):
+        here or in another engine they go on from there. Only for engines with `provides.abort`."""
+        from rlinf_core.errors import ConfigError
+
+        raise ConfigError(f"rollout {type(self).__name__} cannot interrupt what it generates")
+
     def memory_bytes(self) -> float:
         """What this rank holds on its device: weights of its own and the cache. 0 = unknown."""
         return 0.0
@@ -44,3 +52,6 @@ class RolloutEngine(ABC):
 
     def offload(self) -> None:
         """Free the device."""
+
+    def close(self) -> None:
+        """End what the engine has started; called once."""

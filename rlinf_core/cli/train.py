@@ -37,7 +37,7 @@ def command(
     Without a task, a tiny model learns to sort digits: rlinf train --algo grpo --backend fsdp
     """
     from rlinf_core.config.check import check
-    from rlinf_core.config.check_env_pool import require_simulator
+    from rlinf_core.config.check_isolation import require_packages
     from rlinf_core.config.compose import compose, with_output
     from rlinf_core.config.dump import dump
     from rlinf_core.plugins import plugins
@@ -49,7 +49,7 @@ def command(
     config = with_output(compose(options))
     warnings = check(config, plugins(), ranks_and_threads(config)[0])
     check_placement(config)
-    require_simulator(config, plugins())
+    require_packages(config, plugins())
     dumped = dump(config)
     if resume is not None and not allow_changes:
         _refuse_changes(resume, dumped)

@@ -8,6 +8,7 @@ from typing import Any
 from rlinf_core.api.capabilities import AlgorithmNeeds
 from rlinf_core.config.check_algorithm import algorithm_problems, algorithm_warnings
 from rlinf_core.config.check_env_pool import env_pool_problems, env_pool_warnings
+from rlinf_core.config.check_isolation import rollout_process_problems, rollout_process_warnings
 from rlinf_core.config.check_schedule import came, schedule_problems, schedule_warnings
 from rlinf_core.config.check_video import video_problems, video_warnings
 from rlinf_core.config.resolve import SpecSource
@@ -38,6 +39,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *_batches(config, needs, ranks or config.ranks),
         *schedule_problems(config, needs, ranks or config.ranks),
         *env_pool_problems(config, specs, needs),
+        *rollout_process_problems(config, specs),
         *video_problems(config, specs),
         *_unused(config),
     ]
@@ -48,6 +50,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *algorithm_warnings(config, needs),
         *schedule_warnings(config, needs),
         *env_pool_warnings(config, specs),
+        *rollout_process_warnings(config, specs),
         *video_warnings(config),
         *_learning(config, needs),
     ]

@@ -98,6 +98,14 @@ class EnvPoolConfig:
 
 
 @dataclass(frozen=True)
+class RolloutProcessConfig:
+    """The process of a rollout engine that runs in one of its own."""
+
+    isolated: Literal["auto", "always", "never"] = "auto"  # in its own environment; auto = if it is there
+    timeout_s: float = 120.0  # that it may take to answer, or to make a step
+
+
+@dataclass(frozen=True)
 class VideoConfig:
     """Videos of episodes, under RUN/videos."""
 
@@ -149,6 +157,7 @@ class RunConfig:
     warm_start: WarmStartConfig = WarmStartConfig()
     reward_pool: RewardPoolConfig = RewardPoolConfig()
     env_pool: EnvPoolConfig = EnvPoolConfig()
+    rollout_process: RolloutProcessConfig = RolloutProcessConfig()
     video: VideoConfig = VideoConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     origins: Mapping[str, str] = field(default_factory=dict)  # dotted key -> where its value came from
@@ -176,6 +185,7 @@ SECTIONS: Mapping[str, type] = {
     "warm_start": WarmStartConfig,
     "reward_pool": RewardPoolConfig,
     "env_pool": EnvPoolConfig,
+    "rollout_process": RolloutProcessConfig,
     "video": VideoConfig,
     "schedule": ScheduleConfig,
 }
@@ -196,6 +206,7 @@ UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or s
     ),
     "embodied": (
         "rollout",
+        "rollout_process",
         "data",
         "reward",
         "sampling",

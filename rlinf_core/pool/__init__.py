@@ -2,7 +2,7 @@
 
 ```python
 from rlinf_core.pool.simulator import Limits, SimulatorPool
-from rlinf_core.pool.program import Program
+from rlinf_core.isolation.program import Program
 
 pool = SimulatorPool(
     config, num_envs=8, seed=0,                 # as for the simulator itself

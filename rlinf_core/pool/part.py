@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from rlinf_core import errors
-from rlinf_core.errors import PluginError, RlinfError
+from rlinf_core.errors import PluginError
+from rlinf_core.isolation.child import retold
+from rlinf_core.isolation.process import ChildProcess, quoted
+from rlinf_core.isolation.program import Program
+from rlinf_core.isolation.wire import Message
 from rlinf_core.pool.memory import Layout
-from rlinf_core.pool.process import PoolProcess
-from rlinf_core.pool.program import Program
-from rlinf_core.pool.protocol import Kind, Message
+from rlinf_core.pool.protocol import Kind
 
+SERVER = "rlinf_core.pool.serve"
 START_S = 600.0  # that a process may take until its simulator is there
 STARTS = 3  # of a process, before a pool is given up that has never been whole
 _END_S = 1.0  # that a process whose socket is closed may take to end
@@ -38,10 +40,10 @@ class Lives:
         if self.used >= self.limit:
             raise PluginError(
                 f"{what}; no process is started again after {self.limit} times "
-                f"(env_pool.restarts={self.limit}){_quoted(printed)}"
+                f"(env_pool.restarts={self.limit}){quoted(printed)}"
             )
         self.used += 1
-        _log.warning("%s; starting it again (%d of %d)%s", what, self.used, self.limit, _quoted(printed))
+        _log.warning("%s; starting it again (%d of %d)%s", what, self.used, self.limit, quoted(printed))
 
 
 class Part:
@@ -128,11 +130,11 @@ class Part:
         """The process has ended when this returns."""
         self.process.kill(_CLOSE_S if self.ready else 0.0)
 
-    def _start(self) -> PoolProcess:
+    def _start(self) -> ChildProcess:
         self.hello, self.reply, self.begun = None, None, False
         label = f"{self.said['name']} {self.first}-{self.last - 1}"
         try:
-            process = PoolProcess(self._program, self._memory, label)
+            process = ChildProcess(self._program, SERVER, self._memory, label)
         except OSError as err:
             raise PluginError(f"simulator {self.said['name']}: {self._program.python}: {err}") from err
         self.deadline = time.monotonic() + START_S
@@ -148,9 +150,9 @@ class Part:
     def _fail(self, error: Mapping[str, Any]) -> None:
         """Raise an error, or start again after one that tells of an episode alone."""
         where, message, name = error["where"], error["message"], self.said["name"]
-        kind: type[RlinfError] | None = getattr(errors, error["error"] or "-", None)
-        if kind is not None:
-            raise kind(message)
+        known = retold(dict(error))
+        if known is not None:
+            raise known
         if where in ("step", "reset", "restart"):
             self._lose(f"raised in {where}:\n{error['traceback'].rstrip()}\n")
             return
@@ -170,11 +172,7 @@ class Part:
         self._vain += self._layout is None
         printed = self.process.tail()
         if self._vain == STARTS:
-            raise PluginError(f"{what} before it had begun, for the {STARTS}rd time{_quoted(printed)}")
+            raise PluginError(f"{what} before it had begun, for the {STARTS}rd time{quoted(printed)}")
         self._lives.spend(what, printed)
         self.lost |= self.begun
         self.process = self._start()
-
-
-def _quoted(printed: str) -> str:
-    return f"; it had printed:\n{printed}" if printed else ""

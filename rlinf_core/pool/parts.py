@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlinf_core.errors import PluginError, RlinfError
+from rlinf_core.isolation.wire import Message
 from rlinf_core.pool.part import Part
-from rlinf_core.pool.protocol import VERSION, Kind, Message
+from rlinf_core.pool.protocol import VERSION, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

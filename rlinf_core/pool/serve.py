@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import logging
 import mmap
-import os
-import signal
-import socket
 import sys
-import threading
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,13 +11,14 @@ import numpy as np
 from rlinf_core.api.instructions import instruction_bytes
 from rlinf_core.api.simulator import Observation, Simulator, Transition
 from rlinf_core.errors import PluginError
+from rlinf_core.isolation.child import run, told
+from rlinf_core.isolation.values import decode, find
+from rlinf_core.isolation.wire import Message, Wire
 from rlinf_core.pool.memory import FINAL, INSTRUCTION, SHOWN, Arrays, Layout
-from rlinf_core.pool.protocol import APART, DONE, NONE, SAME, STEP, VERSION, Kind, Message, Wire, decode, find
+from rlinf_core.pool.protocol import APART, DONE, NONE, SAME, STEP, VERSION, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_PR_SET_PDEATHSIG = 1
 
 
 class Share:
@@ -131,18 +124,8 @@ class Share:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve the pool at the other end of a socket: `SOCKET MEMORY PARENT DIE`."""
-    end, memory, parent, with_parent = (int(argument) for argument in arguments)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the parent, which ends this process
-    if with_parent and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    wire = Wire(socket.socket(fileno=end))
-    with contextlib.suppress(EOFError, OSError):  # the parent is gone
-        _serve(wire, memory)
-    sys.stderr.flush()
-    os._exit(0)  # graphics libraries that are torn down by the interpreter may hang or complain
+    """Serve the pool at the other end of a socket."""
+    run(arguments, _serve)
 
 
 def _serve(wire: Wire, memory: int) -> None:
@@ -172,7 +155,7 @@ def _start(wire: Wire, memory: int) -> Share | None:
 
 def _handle(wire: Wire, share: Share, message: Message) -> bool:
     """False after an error that leaves the simulator in an unknown state."""
-    where = message.said["method"] if message.kind == Kind.CALL else message.kind.name.lower()
+    where = message.said["method"] if message.kind == Kind.CALL else Kind(message.kind).name.lower()
     try:
         said, raw = share.handle(message)
     except Exception as error:  # the border of a process: the pool raises or logs it
@@ -183,18 +166,7 @@ def _handle(wire: Wire, share: Share, message: Message) -> bool:
 
 
 def _tell(wire: Wire, error: Exception, where: str) -> None:
-    text = "".join(traceback.format_exception(error))
-    cls = type(error)
-    kind = cls.__name__ if cls.__module__ == "rlinf_core.errors" else ""
-    named = str(error) if kind else f"{cls.__name__}: {error}"
-    wire.send(Kind.ERROR, {"error": kind, "message": named, "traceback": text, "where": where})
-
-
-def _end_with(parent: int) -> None:
-    """End when the parent has, also while the main thread waits for a simulator."""
-    while os.getppid() == parent:
-        threading.Event().wait(1.0)
-    os._exit(0)
+    wire.send(Kind.ERROR, told(error, where))
 
 
 if __name__ == "__main__":

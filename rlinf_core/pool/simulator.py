@@ -17,16 +17,17 @@ from rlinf_core.api.instructions import instruction_texts
 from rlinf_core.api.simulator import Observation, Simulator, Space, Transition
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.errors import PluginError
+from rlinf_core.isolation.values import encode
 from rlinf_core.pool.memory import FINAL, INSTRUCTION, OUTCOMES, SHOWN, Layout
 from rlinf_core.pool.part import Lives, Part
 from rlinf_core.pool.parts import Parts
-from rlinf_core.pool.protocol import APART, DONE, NONE, STEP, Kind, encode
+from rlinf_core.pool.protocol import APART, DONE, NONE, STEP, Kind
 from rlinf_core.pool.shared import SharedMemory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rlinf_core.pool.program import Program
+    from rlinf_core.isolation.program import Program
 
 
 class SimulatorPool(Simulator):

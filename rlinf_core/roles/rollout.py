@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
+from rlinf_core.isolated_rollout.proxy import IsolatedRollout
+from rlinf_core.isolation.program import Program
+from rlinf_core.plugins import plugins
 from rlinf_core.roles.setup import build, build_model
 from rlinf_core.roles.weights import Receiver
 from rlinf_core.types import Request, Sample, Sampling
@@ -15,18 +18,33 @@ if TYPE_CHECKING:
     from rlinf_core.config.schema import Component, RunConfig
 
 
+def build_engine(config: RunConfig, device: str) -> RolloutEngine:
+    """In this process, or in one of the environment that the engine's plugin asks for."""
+    component = cast("Component", config.rollout)
+    spec = plugins().get(component.kind, component.name)
+    model = build_model(config)
+    if spec.isolation is None:
+        engine: RolloutEngine = build(component, model, config.lora, device=device, seed=config.seed)
+        return engine
+    return IsolatedRollout(
+        component.config,
+        model,
+        config.lora,
+        device,
+        config.seed,
+        name=component.name,
+        target=spec.target,
+        program=Program.of(spec, config.rollout_process.isolated),
+        timeout_s=config.rollout_process.timeout_s,
+    )
+
+
 class RolloutWorker(Receiver):
     """One rank of text generation."""
 
     def __init__(self, context: WorkerContext, config: RunConfig) -> None:
         super().__init__(context)
-        self.engine: RolloutEngine = build(
-            cast("Component", config.rollout),
-            build_model(config),
-            config.lora,
-            device=context.device,
-            seed=config.seed,
-        )
+        self.engine = build_engine(config, context.device)
 
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version before the next token."""
@@ -48,3 +66,7 @@ class RolloutWorker(Receiver):
     def offload(self) -> None:
         """Free the device for others."""
         self.engine.offload()
+
+    def close(self) -> None:
+        """End the engine."""
+        self.engine.close()

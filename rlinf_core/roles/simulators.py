@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.isolation import interpreter
+from rlinf_core.isolation.program import Program
 from rlinf_core.plugins import plugins
-from rlinf_core.pool.program import Program
 from rlinf_core.pool.simulator import SimulatorPool
 
 if TYPE_CHECKING:

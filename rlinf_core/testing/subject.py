@@ -9,8 +9,8 @@ from typing import Any
 
 from rlinf_core.errors import PluginError, RlinfError
 from rlinf_core.isolation import interpreter
+from rlinf_core.isolation.program import Program
 from rlinf_core.plugins import PluginManager, PluginSpec, plugins
-from rlinf_core.pool.program import Program
 from rlinf_core.pool.simulator import SimulatorPool
 
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from rlinf_core.errors import ConfigError, PluginError
+from rlinf_core.isolation.program import Program
+from rlinf_core.isolation.values import decode, encode
 from rlinf_core.plugins import NoConfig
 from rlinf_core.pool.part import Lives
-from rlinf_core.pool.program import Program
-from rlinf_core.pool.protocol import decode, encode
 from rlinf_core.pool.simulator import SimulatorPool
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -171,7 +171,7 @@ def test_what_a_simulator_tells_its_user_is_raised_as_it_is(make: Make) -> None:
         pool.step(actions(400, 1, 1, 1, 1))
     with pytest.raises(ConfigError, match=r"^simulator.limit: never$"):
         make(CounterConfig(refuse="simulator.limit: never"))
-    with pytest.raises(PluginError, match=r"the start failed in its process .* float32 is not JSON"):
+    with pytest.raises(PluginError, match=r"the start failed in its process .* a float32 cannot be told"):
         make(target="pool_simulators:Odd")
 
 
@@ -221,7 +221,7 @@ def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     program.write_text(
         "import time\n"
         "from pool_simulators import CounterConfig\n"
-        "from rlinf_core.pool.program import Program\n"
+        "from rlinf_core.isolation.program import Program\n"
         "from rlinf_core.pool.simulator import SimulatorPool\n"
         "pool = SimulatorPool(CounterConfig(), 2, 0, name='counter', target='pool_simulators:Counter',\n"
         "                     program=Program.own(), processes=2)\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlinf_core.pool.program import Program
+from rlinf_core.isolation.program import Program
 from rlinf_core.pool.simulator import SimulatorPool
 
 sys.path.insert(0, str(Path(__file__).parent))

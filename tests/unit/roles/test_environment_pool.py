@@ -16,8 +16,8 @@ from torch import nn
 
 from rlinf_core.api import ActionSample, Model, WeightBucket
 from rlinf_core.config.schema import Component, EnvPoolConfig, RunConfig, ScheduleConfig, TrainConfig
+from rlinf_core.isolation.program import Program
 from rlinf_core.plugins import NoConfig
-from rlinf_core.pool.program import Program
 from rlinf_core.pool.simulator import SimulatorPool
 from rlinf_core.roles import environment as role
 from rlinf_core.roles import policy as policy_role

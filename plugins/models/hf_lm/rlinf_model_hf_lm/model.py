@@ -100,6 +100,17 @@ class HFLM(Model):
         own = next(module.parameters()).dtype
         return FusedDecoder(module, own if decode_dtype == "auto" else getattr(torch, decode_dtype))
 
+    def export_architecture(self, path: Path) -> None:
+        """Write the configuration and the tokenizer, as `export` does beside the weights."""
+        preset = self.config.preset
+        found = preset_config(preset) if preset else sources.load_configuration(self._source, self.config)
+        sources.save_configuration(found, self.config.dtype, path)
+        self._processor.save(path)
+
+    def exported_name(self, name: str) -> str | None:
+        """That of the module; the value head is not exported."""
+        return None if value.is_head(name) else name
+
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """Write a directory that `AutoModelForCausalLM` and `AutoTokenizer` load, without the value head.
         Raises `OSError`."""

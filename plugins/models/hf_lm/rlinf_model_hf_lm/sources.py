@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,13 +76,33 @@ def load_module(source: Source, config: HFLMConfig) -> nn.Module:
 
 def load_processor(source: Source, config: HFLMConfig) -> HFProcessor:
     """The tokenizer with the model's end-of-sequence ids and context length."""
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoTokenizer
 
     options: dict[str, Any] = dict(source.options)
-    model_config = _load(AutoConfig, source, config, "configuration", options)
+    model_config = load_configuration(source, config)
     tokenizer = _load(AutoTokenizer, source, config, "tokenizer", options)
     ends = end_ids(tokenizer, model_config, *_generation_config(source))
     return HFProcessor(tokenizer, model_config, config, ends)
+
+
+def load_configuration(source: Source, config: HFLMConfig) -> Any:  # Any: a transformers configuration
+    """The model's configuration."""
+    from transformers import AutoConfig
+
+    return _load(AutoConfig, source, config, "configuration", dict(source.options))
+
+
+def save_configuration(model_config: Any, dtype: str, path: Path) -> None:  # Any: as above
+    """Write it as other programs need it to build the model: with the name of its class, and with weights
+    that are not quantised."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    plain = copy.deepcopy(model_config)
+    plain.architectures = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[plain.model_type]]
+    plain.dtype = dtype
+    if hasattr(plain, "quantization_config"):
+        del plain.quantization_config
+    plain.save_pretrained(path)
 
 
 def save_module(module: Any, path: Path) -> None:  # Any: transformers modules are not typed

@@ -1,4 +1,4 @@
-"""One process of a pool, seen from the pool: its start, its messages, what it prints, and its end."""
+"""A process in another environment, seen from its parent: its messages, what it prints, and its end."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from rlinf_core.pool.program import Program
-from rlinf_core.pool.protocol import Message, Wire
+from rlinf_core.isolation.program import Program
+from rlinf_core.isolation.wire import Message, Wire
 
 KEPT_LINES = 20  # of what a process printed last
 _READ_AT_ONCE = 1 << 16  # bytes
 
 
-class PoolProcess:
-    """A process that serves a share of a pool's environments. What it prints goes to the standard error of
-    this one, line by line."""
+class ChildProcess:
+    """Runs a module that serves the other end of a socket pair and shares an anonymous file of memory. What
+    it prints goes to the standard error of this one, line by line."""
 
-    def __init__(self, program: Program, memory: int, label: str) -> None:
+    def __init__(self, program: Program, module: str, memory: int, label: str) -> None:
         self.label = label
         ours, theirs = socket.socketpair()
         self._printed, out = os.pipe()
@@ -31,7 +31,7 @@ class PoolProcess:
         self._line = b""
         try:
             self.popen = subprocess.Popen(
-                _command(program, theirs.fileno(), memory),
+                _command(program, module, theirs.fileno(), memory),
                 env=dict(program.variables),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -99,11 +99,16 @@ class PoolProcess:
             print(f"[{self.label}] {text}", file=sys.stderr, flush=True)
 
 
-def _command(program: Program, end: int, memory: int) -> list[str]:
+def quoted(printed: str) -> str:
+    """What a process printed last, as the end of an error's message."""
+    return f"; it had printed:\n{printed}" if printed else ""
+
+
+def _command(program: Program, module: str, end: int, memory: int) -> list[str]:
     """The kernel would end it with the *thread* that started it, so it is asked to in the main one only."""
     with_parent = int(threading.current_thread() is threading.main_thread())
     numbers = [str(number) for number in (end, memory, os.getpid(), with_parent)]
-    return [program.python, "-u", "-P", "-m", "rlinf_core.pool.serve", *numbers]
+    return [program.python, "-u", "-P", "-m", module, *numbers]
 
 
 def _ending(status: int) -> str:

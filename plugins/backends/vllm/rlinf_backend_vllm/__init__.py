@@ -1,0 +1,1 @@
+"""Rollout by vLLM, in a process of its own environment."""

@@ -1,0 +1,199 @@
+"""The proxy's line to its engine's process: calls with answers, progress as it comes, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rlinf_core.errors import RlinfError, WorkerError
+from rlinf_core.isolated_rollout.engine import Progress
+from rlinf_core.isolated_rollout.protocol import Kind, unpack_progress
+from rlinf_core.isolation.child import retold
+from rlinf_core.isolation.process import ChildProcess, quoted
+from rlinf_core.isolation.wire import Message
+
+START_S = 600.0  # that a process may take until its engine is there
+SILENT_S = 5.0  # without an answer to a ping, after which people are told
+_PING_S = 1.0
+_LOOK_S = 0.25
+_END_S = 1.0  # that a process whose socket is closed may take to end
+_CLOSE_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Progress of a job, with the weight version that it was made with."""
+
+    version: int
+    progress: Progress
+
+
+class Link:
+    """Threads may share it: whoever waits takes in what arrives, for all of them."""
+
+    def __init__(self, process: ChildProcess, name: str, timeout_s: float) -> None:
+        self.process = process
+        self.name = name
+        self.timeout_s = timeout_s
+        self.made: deque[Made] = deque()
+        self.hello: dict[str, Any] | None = None  # Any: plain values
+        self._answers: dict[int, Any] = {}
+        self._errors: dict[int, RlinfError] = {}
+        self._calls = 0
+        self._dead: RlinfError | None = None
+        self._reading = threading.RLock()
+        self._heard = self._pinged = time.monotonic()
+        self._steps, self._stepped = -1, time.monotonic()
+        self._named = False
+
+    @property
+    def alive(self) -> bool:
+        """As far as is known."""
+        return self._dead is None
+
+    def start(self, said: dict[str, Any]) -> dict[str, Any]:  # Any: plain values
+        """What the engine says of itself."""
+        self.send(Kind.START, said)
+        self._wait(lambda: self.hello is not None, time.monotonic() + START_S)
+        return self.hello or {}
+
+    def send(self, kind: Kind, said: Any = None, raw: bytes = b"") -> None:  # Any: plain values
+        """Without an answer."""
+        if self._dead is not None:
+            raise self._dead
+        try:
+            self.process.wire.send(kind, said, raw)
+        except OSError:
+            self._read()  # what it said last
+            raise self._lose(None) from None
+
+    def call(self, kind: Kind, **said: Any) -> Any:  # Any: plain values
+        """Send it and wait for the answer."""
+        return self.answer(self.ask(kind, **said))
+
+    def ask(self, kind: Kind, **said: Any) -> int:  # Any: plain values
+        """Send it; the number is for `answer`."""
+        self._calls += 1
+        self.send(kind, {"call": self._calls, **said})
+        return self._calls
+
+    def answer(self, number: int) -> Any:  # Any: plain values
+        """Wait for it. Raises what the process raised."""
+        self._wait(
+            lambda: number in self._answers or number in self._errors, time.monotonic() + self.timeout_s
+        )
+        if number in self._errors:
+            raise self._errors.pop(number)
+        return self._answers.pop(number)
+
+    def wait_for_progress(self, until: Callable[[], bool]) -> None:
+        """Return when there is some, or something else is true."""
+        self._wait(lambda: bool(self.made) or until(), None)
+
+    def close(self) -> None:
+        """The process has ended when this returns."""
+        with contextlib.suppress(OSError):  # it has ended
+            self.process.wire.send(Kind.CLOSE)
+        self.process.kill(_CLOSE_S if self.hello and self._dead is None else 0.0)
+        self._dead = self._dead or WorkerError(f"rollout {self.name}: its process was closed")
+
+    def _wait(self, true: Callable[[], bool], deadline: float | None) -> None:
+        self._heard = max(self._heard, time.monotonic() - _PING_S)
+        self._stepped = time.monotonic()
+        while not true():
+            with self._reading:
+                if true():
+                    return
+                if self._dead is not None:
+                    raise self._dead
+                self._take()
+                self._watch(deadline)
+
+    def _take(self) -> None:
+        poller = select.poll()
+        for number in self.process.descriptors():
+            poller.register(number, select.POLLIN)
+        poller.poll(_LOOK_S * 1000)
+        if not self._read():
+            raise self._lose(None)
+
+    def _read(self) -> bool:
+        """Take in what is there; False at the end of it."""
+        try:
+            messages = self.process.arrived()
+        except (EOFError, OSError):
+            return False
+        for message in messages:
+            self._heard, self._named = time.monotonic(), False
+            self._sort(message)
+        return True
+
+    def _sort(self, message: Message) -> None:
+        said = message.said
+        if message.kind == Kind.PROGRESS:
+            self.made.extend(Made(said, each) for each in unpack_progress(message.raw))
+        elif message.kind == Kind.PONG:
+            if said[0] != self._steps or not said[1]:
+                self._steps, self._stepped = said[0], time.monotonic()
+        elif message.kind == Kind.HELLO:
+            self.hello = said
+        elif message.kind == Kind.ANSWER:
+            self._answers[said["call"]] = said["value"]
+        elif "call" in said:
+            self._errors[said["call"]] = self._error(said)
+        else:
+            self._dead = self._error(said)
+            self.process.kill(_END_S)
+            raise self._dead
+
+    def _error(self, said: dict[str, Any]) -> RlinfError:  # Any: plain values
+        known = retold(said)
+        if known is not None:
+            return known
+        message = (
+            f"rollout {self.name}: {said['where']} failed in its process (pid {self.process.pid}): "
+            f"{said['message']}\n{said['traceback'].rstrip()}"
+        )
+        return WorkerError(message, worker=f"rollout {self.name}", traceback=said["traceback"])
+
+    def _watch(self, deadline: float | None) -> None:
+        """Ping; name a process that is silent, and give it up in the end."""
+        now = time.monotonic()
+        if deadline is not None and now >= deadline:
+            limit = START_S if self.hello is None else self.timeout_s
+            raise self._lose(f"gave no answer for {limit:g} s and was killed")
+        if self.hello is None:
+            return
+        if now - self._pinged >= _PING_S:
+            self._pinged = now
+            self.send(Kind.PING)
+        silent = now - self._heard
+        if silent >= SILENT_S and not self._named:
+            self._named = True
+            _log.warning(
+                "rollout %s: its process (pid %d) has said nothing for %.0f s%s",
+                self.name,
+                self.process.pid,
+                silent,
+                quoted(self.process.tail()),
+            )
+        if silent >= self.timeout_s:
+            raise self._lose(f"was silent for {silent:.0f} s and was killed")
+        if now - self._stepped >= self.timeout_s:
+            raise self._lose(f"made no step for {now - self._stepped:.0f} s and was killed")
+
+    def _lose(self, why: str | None) -> RlinfError:
+        if self._dead is None:
+            ending = self.process.kill(_END_S if why is None else 0.0)
+            message = f"rollout {self.name}: its process (pid {self.process.pid}) {why or ending}"
+            self._dead = WorkerError(message + quoted(self.process.tail()), worker=f"rollout {self.name}")
+        return self._dead

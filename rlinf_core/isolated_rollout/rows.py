@@ -1,0 +1,99 @@
+"""Responses that an engine elsewhere is writing: what came of them so far, and samples of those that ended.
+
+Axes: T response tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlinf_core.isolated_rollout.engine import Job
+from rlinf_core.types import Begun, Request, Sample, Sampling
+
+if TYPE_CHECKING:
+    from rlinf_core.api import TextProcessor
+    from rlinf_core.isolated_rollout.link import Made
+    from rlinf_core.types import FinishReason
+
+_SEED = (1 << 63) - 1
+_ODD = 0x9E3779B97F4A7C15
+
+
+@dataclass
+class Row:
+    """One response in the making."""
+
+    request: Request
+    sampling: Sampling
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, request: Request, sampling: Sampling) -> Row:
+        """With what was drawn before, if the request was interrupted."""
+        begun = request.begun
+        if begun is None:
+            return cls(request, sampling)
+        drawn = begun.response_ids.tolist(), begun.logprobs.tolist(), begun.versions.tolist()
+        return cls(request, sampling, *drawn)
+
+    def job(self, number: int) -> Job:
+        """What is left to do. A response that goes on draws from another seed, as it would else repeat the
+        draws that it began with."""
+        drawn = len(self.tokens)
+        seed = (self.request.seed + _ODD * drawn) & _SEED
+        most, least = self.sampling.max_new_tokens - drawn, max(0, self.sampling.min_new_tokens - drawn)
+        return Job(number, [*self.request.prompt.token_ids.tolist(), *self.tokens], seed, most, least)
+
+    def take(self, made: Made, processor: TextProcessor) -> FinishReason | None:
+        """Add what was drawn; returns why the response has ended, if it has."""
+        before = len(self.tokens)
+        progress = made.progress
+        self.tokens += [int(token) for token in progress.token_ids]
+        self.logprobs += [float(logprob) for logprob in progress.logprobs]
+        self.versions += [made.version] * len(progress.token_ids)
+        end = self._stop(before, processor) if self.sampling.stop else None
+        if end is not None:
+            del self.tokens[end:], self.logprobs[end:], self.versions[end:]
+            return "stop"
+        return progress.finish
+
+    def begun(self) -> Request:
+        """The request, to be continued."""
+        drawn = Begun(
+            np.array(self.tokens, np.int64),
+            np.array(self.logprobs, np.float32),
+            np.array(self.versions, np.int64),
+        )
+        return replace(self.request, begun=drawn if self.tokens else None)
+
+    def sample(self, finish: FinishReason, processor: TextProcessor) -> Sample:
+        """The response as a whole."""
+        ids_T, versions_T = np.array(self.tokens, np.int64), np.array(self.versions, np.int64)
+        mixed = len(set(self.versions)) > 1
+        return Sample(
+            group=self.request.group,
+            replica=self.request.replica,
+            seed=self.request.seed,
+            mask=np.ones(len(ids_T), np.bool_),
+            logprobs=np.array(self.logprobs, np.float32),
+            weight_version=int(versions_T.min()),
+            weight_versions=versions_T if mixed else None,
+            finish=finish,
+            prompt=self.request.prompt,
+            response_ids=ids_T,
+            text=processor.decode(ids_T),
+        )
+
+    def _stop(self, before: int, processor: TextProcessor) -> int | None:
+        """After how many tokens a text that ends the response has appeared; it can only be among the last."""
+        window = 4 * max(len(text) for text in self.sampling.stop) + 8
+        for end in range(before + 1, len(self.tokens) + 1):
+            tail = processor.decode(self.tokens[max(0, end - window) : end])
+            if any(text in tail for text in self.sampling.stop):
+                return end
+        return None
