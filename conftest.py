@@ -22,6 +22,9 @@ EXPECTED = (  # reasons for which a test may be skipped on CI
     "the simulator does not render",
     "the environment of",  # a simulator is not installed
     "the simulator has no expert",
+    "the engine runs in the calling process",
+    "the engine runs on this machine alone",
+    "the engine has no channels between hosts",
     "the model does not learn from demonstrations",
     "simulator.images (gymnasium)",  # no OpenGL library on this machine
     "simulator.images (maniskill)",  # no Vulkan driver

@@ -29,6 +29,7 @@ def show(options: Options, as_json: JsonFlag = False) -> None:
     from rlinf_core.config.compose import compose
     from rlinf_core.config.dump import dump
     from rlinf_core.plugins import plugins
+    from rlinf_core.run.machines import find_cluster
     from rlinf_core.run.placement import check_placement
 
     config = compose(options)
@@ -38,7 +39,8 @@ def show(options: Options, as_json: JsonFlag = False) -> None:
     else:
         _print_yaml(config)
     warnings = check(config, plugins())
-    check_placement(config)
+    if config.placement or config.plan:
+        check_placement(config, find_cluster(config))
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
 

@@ -50,6 +50,15 @@ SHARED: dict[str, Any] = {  # name of an Options field -> annotation; in the ord
     "backend": Annotated[str | None, _choice("--backend", "Training backend.")],
     "rollout": Annotated[str | None, _choice("--rollout", "Rollout engine.")],
     "engine": Annotated[str | None, _choice("--engine", "Where worker processes run.")],
+    "address": Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            help="Of the cluster that the engine joins, host:port.",
+            metavar="ADDRESS",
+            rich_help_panel=_TASK,
+        ),
+    ],
     "output": Annotated[
         str | None,
         typer.Option("--output", "-o", help="Folder of the run.", metavar="RUN", rich_help_panel=_RUN),

@@ -72,11 +72,11 @@ def command(
 
 
 def _cluster(config: RunConfig, file: Path | None) -> Cluster:
-    from rlinf_core.cluster.devices import inventory
-    from rlinf_core.cluster.files import local_cluster, read_cluster
+    from rlinf_core.cluster.files import read_cluster
+    from rlinf_core.run.machines import find_cluster
 
     if file is None:
-        return local_cluster(inventory(), config.ranks)
+        return find_cluster(config)
     if config.ranks:
         raise ConfigError(
             f"ranks: {config.ranks} counts devices of this machine, but --cluster {file} has others; drop one"

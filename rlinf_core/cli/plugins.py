@@ -83,7 +83,7 @@ def check(
 ) -> None:
     """Run the conformance checks of a plugin; exit code 1 if one fails.
 
-    KEY=VALUE changes a setting of the plugin for the checks; values are JSON or plain text. A simulator
+    KEY=VALUE changes a setting of the plugin for the checks; values are JSON or plain text. A plugin
     that has an environment of its own is checked there.
     """
     from rlinf_core.isolation import interpreter
@@ -93,7 +93,7 @@ def check(
     info = _find([text for text in named if "=" not in text])
     settings = _settings(info, [text for text in named if "=" in text])
     results = []
-    apart = info.kind == SimulatorSpec.kind and interpreter(plugins().get(info.kind, info.name)) is not None
+    apart = interpreter(plugins().get(info.kind, info.name)) is not None
     for result in run_checks(subject(info.kind, info.name, settings, isolated=apart)):
         results.append(result)
         if not as_json:

@@ -14,6 +14,7 @@ from rlinf_core.config.options import Options
 from rlinf_core.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
+    from rlinf_core.api import Engine
     from rlinf_core.config.schema import RunConfig
 
 PLACED = ("mode", "placement", "plan", "schedule.")  # where it runs, not what comes out
@@ -41,30 +42,35 @@ def command(
     from rlinf_core.config.compose import compose, with_output
     from rlinf_core.config.dump import dump
     from rlinf_core.plugins import plugins
-    from rlinf_core.run.compose import ranks_and_threads
+    from rlinf_core.roles.setup import build
+    from rlinf_core.run.machines import find_machines
     from rlinf_core.run.placement import check_placement
 
     if resume is not None:
         options = _resumed(options, resume)
     config = with_output(compose(options))
-    warnings = check(config, plugins(), ranks_and_threads(config)[0])
-    check_placement(config)
+    engine: Engine = build(config.engine)
+    cluster = find_machines(config, engine).cluster
+    warnings = check(config, plugins(), cluster.size)
+    check_placement(config, cluster)
     require_packages(config, plugins())
     dumped = dump(config)
     if resume is not None and not allow_changes:
         _refuse_changes(resume, dumped)
-    _run(config, dumped, warnings, resume=resume is not None)
+    _run(config, dumped, warnings, engine, resume=resume is not None)
 
 
-def _run(config: RunConfig, dumped: Mapping[str, Any], warnings: list[str], *, resume: bool) -> None:
-    from rlinf_core.run.runner import Runner
+def _run(
+    config: RunConfig, dumped: Mapping[str, Any], warnings: list[str], engine: Engine, *, resume: bool
+) -> None:
+    from rlinf_core.run.restarts import run_with_restarts
     from rlinf_core.run.view import View
 
     with View(config) as view:
         for warning in warnings:
             view.warn(warning)
         try:
-            summary = Runner(config, dumped, view, resume=resume).run()
+            summary = run_with_restarts(config, dumped, view, engine, resume=resume)
         except KeyboardInterrupt:
             view.stopped(resumable=(Path(config.output) / "config.yaml").exists())
             raise typer.Exit(INTERRUPTED) from None

@@ -91,6 +91,7 @@ def _flags(options: Options) -> list[Layer]:
         for section in ("algo", "backend", "rollout", "model", "data", "simulator", "engine")
     ]
     said += [
+        ("--address", {"engine": _set(address=options.address)}),
         ("--reward", {"reward": list(options.reward) or None}),
         ("--output", {"output": options.output}),
         ("--seed", {"seed": options.seed}),

@@ -26,6 +26,7 @@ class Options:
     reward: tuple[str, ...] = ()
     simulator: str | None = None
     engine: str | None = None
+    address: str | None = None
     recipe: str | None = None
     config: tuple[Path, ...] = ()
     output: str | None = None

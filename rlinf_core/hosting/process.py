@@ -60,9 +60,7 @@ class ChildProcess(HostProcess):
     ) -> None:
         self._log = _open_log(spec.log)
         self._log_start = self._log.stat().st_size if self._log is not None else 0
-        settings = HostSettings(
-            sock.fileno(), os.getpid(), spec.threads, spec.cores, buffer_bytes, silence_s
-        )
+        settings = HostSettings(sock.fileno(), os.getpid(), spec.threads, spec.cores, buffer_bytes, silence_s)
         with sock:
             self._process = _launch(spec, settings, sock.fileno(), self._log)
         self.pid = self._process.pid

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlinf_core.api.engine import HostSpec
-from rlinf_core.cluster.devices import default_ranks, inventory
-from rlinf_core.cluster.files import cores_of
 from rlinf_core.flows.embodied import EmbodiedFlow
 from rlinf_core.flows.learning import Learners
 from rlinf_core.flows.reasoning import ReasoningFlow
@@ -17,6 +15,7 @@ from rlinf_core.flows.selection import Selection
 from rlinf_core.roles.setup import algorithm_needs, build, build_algorithm
 from rlinf_core.run.crew import Crew, Hosts
 from rlinf_core.run.graph import most_groups
+from rlinf_core.run.machines import Machines, find_machines
 from rlinf_core.run.source import EpisodeSource, Source, TextSource
 
 if TYPE_CHECKING:
@@ -71,12 +70,16 @@ def make_source(config: RunConfig) -> Source:
     return kind(config, needs.group_size, most_groups(config, needs))
 
 
-def start(config: RunConfig, plan: Plan) -> RunGraph:
+def start(config: RunConfig, plan: Plan, engine: Engine | None = None) -> RunGraph:
     """Start processes and build workers as the plan says; whatever fails stops them all again."""
-    engine: Engine = build(config.engine)
+    engine = build(config.engine) if engine is None else engine
     try:
         others = ["reward"] if config.simulator is None else []
-        specs = [*_device_hosts(config), *(HostSpec(name=name, log=_log(config, name)) for name in others)]
+        machines = find_machines(config, engine)
+        specs = [
+            *_device_hosts(config, machines),
+            *(HostSpec(name=name, log=_log(config, name)) for name in others),
+        ]
         started = engine.start(specs)
         devices = started[: len(started) - len(others)]
         hosts = Hosts(devices, dict(zip(others, started[len(devices) :], strict=True)))
@@ -123,25 +126,16 @@ def _selection(crew: Crew) -> Selection | None:
     return Selection(build_algorithm(config), config.algo.name, config.train.prompts_per_step)
 
 
-def ranks_and_threads(config: RunConfig) -> tuple[int, int]:
-    """Devices and threads a device: as configured, else what suits the machine."""
-    machine = inventory()
-    ranks, threads = default_ranks(machine)
-    if config.ranks:
-        ranks, threads = config.ranks, max(1, min(4, len(machine.cores) // config.ranks))
-    return ranks, threads
-
-
-def _device_hosts(config: RunConfig) -> list[HostSpec]:
-    ranks, threads = ranks_and_threads(config)
+def _device_hosts(config: RunConfig, machines: Machines) -> list[HostSpec]:
     return [
         HostSpec(
             name=f"device{number}",
             threads=threads,
-            cores=cores_of(inventory(), ranks, number),
+            cores=cores,
             log=_log(config, f"device{number}"),
+            device=number,
         )
-        for number in range(ranks)
+        for number, (threads, cores) in enumerate(zip(machines.threads, machines.cores, strict=True))
     ]
 
 

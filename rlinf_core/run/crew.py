@@ -158,9 +158,9 @@ class Crew:
             TARGETS["policy" if acts else name],
             hosts,
             kwargs,
-            [_device(i) for i in seat.devices] or ["cpu"],
+            [self.hosts.devices[i].device or _device(i) for i in seat.devices] or ["cpu"],
             self.config.seed,
-            master=f"127.0.0.1:{free_port()}" if name == "actor" and len(hosts) > 1 else "",
+            master=_meeting_point(hosts[0]) if name == "actor" and len(hosts) > 1 else "",
         )
         if name == "environment":
             self._spaces = group.call("spaces").wait()[0]
@@ -202,6 +202,10 @@ class Crew:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         return self.save(draft)
+
+
+def _meeting_point(first: Host) -> str:
+    return first.meeting_point() or f"127.0.0.1:{free_port()}"
 
 
 def _device(number: int) -> str:

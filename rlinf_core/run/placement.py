@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlinf_core.cluster.devices import inventory
-from rlinf_core.cluster.files import local_cluster
 from rlinf_core.cluster.numbering import as_ranges
 from rlinf_core.cluster.placement import component_names, one_device_each, parse_placement
 from rlinf_core.errors import ConfigError
@@ -25,10 +23,10 @@ if TYPE_CHECKING:
 Devices = Mapping[str, tuple[int, ...]]
 
 
-def check_placement(config: RunConfig) -> None:
-    """Raises `ConfigError` for a placement or a plan that cannot run on this machine."""
+def check_placement(config: RunConfig, cluster: Cluster) -> None:
+    """Raises `ConfigError` for a placement or a plan that cannot run there."""
     if config.placement or config.plan:
-        resolve_placement(config, local_cluster(inventory(), config.ranks), make_graph(config))
+        resolve_placement(config, cluster, make_graph(config))
 
 
 def resolve_placement(config: RunConfig, cluster: Cluster, graph: Graph) -> Plan | None:

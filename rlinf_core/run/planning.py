@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlinf_core.cluster.devices import inventory
-from rlinf_core.cluster.files import local_cluster
 from rlinf_core.errors import ConfigError
 from rlinf_core.run.candidates import PROFILE
-from rlinf_core.run.compose import ranks_and_threads
 from rlinf_core.run.graph import make_graph
+from rlinf_core.run.machines import find_machines
 from rlinf_core.run.placement import resolve_placement
 from rlinf_core.schedule.cost import CostModel
 from rlinf_core.schedule.defaults import default_plan
@@ -25,6 +23,7 @@ from rlinf_core.schedule.profile_yaml import read_profile
 from rlinf_core.schedule.search import predicted, search
 
 if TYPE_CHECKING:
+    from rlinf_core.api import Engine
     from rlinf_core.cluster.cluster import Cluster
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.schedule.graph import Graph
@@ -56,6 +55,7 @@ class Planning:
     trials: tuple[Plan, ...] = ()
     profile: Profile | None = None
     replay: tuple[Move, ...] = ()
+    hardware: str = ""  # of the machines, as profiles name it; "" = this machine
 
     def ranked(self, profile: Profile) -> Sequence[Plan]:
         """Plans for what was measured, best first; none if by the measured memory nothing fits."""
@@ -69,15 +69,21 @@ class Planning:
         return predicted(plan, self.graph, CostModel(self.graph, profile, self.cluster))[0]
 
 
-def prepare(config: RunConfig) -> Planning:
+def prepare(config: RunConfig, engine: Engine | None = None) -> Planning:
     """From the settings. Raises `ConfigError` for a plan or a placement that cannot run here.
 
     A plan file or a placement is followed as it is; a mode is its default plan, or the best by a profile
     that is given; `auto` starts collocated and tries others, or starts with the best by a profile.
     """
-    ranks, _ = ranks_and_threads(config)
-    graph, cluster = make_graph(config), local_cluster(inventory(), ranks)
-    profile = _given_profile(config)
+    machines = find_machines(config, engine)
+    return replace(
+        _planned(config, machines.cluster, machines.hardware, machines.alike), hardware=machines.hardware
+    )
+
+
+def _planned(config: RunConfig, cluster: Cluster, hardware: str, ranks: int) -> Planning:
+    graph = make_graph(config)
+    profile = _given_profile(config, hardware)
     mode: Mode | None = None if config.mode == "auto" else config.mode
     plan = resolve_placement(config, cluster, graph)
     if profile is not None:
@@ -113,7 +119,7 @@ def resumed(planning: Planning, config: RunConfig, step: int) -> Planning:
     profile = read_profile(path)
     return (
         planning
-        if profile.fingerprint != run_fingerprint(config)
+        if profile.fingerprint != run_fingerprint(config, planning.hardware)
         else replace(planning, trials=(), profile=profile)
     )
 
@@ -133,21 +139,21 @@ def history(output: Path) -> list[Move]:
     return moves
 
 
-def run_fingerprint(config: RunConfig) -> str:
+def run_fingerprint(config: RunConfig, hardware: str = "") -> str:
     """What a profile depends on: hardware, model and the settings that change the work of a step."""
-    machine = inventory()
-    kinds = sorted({device.name for device in machine.cuda_devices}) or ["cpu"]
     return fingerprint(
-        hardware=f"{', '.join(kinds)}, {ranks_and_threads(config)[1]} threads a device",
+        hardware=hardware or find_machines(config).hardware,
         model=f"{config.model.name} {config.model.config}",
         task=f"{config.algo.name} {config.data or config.simulator} {config.sampling} {config.lora}",
         step=f"{config.train.prompts_per_step} x {config.algo.config}",
     )
 
 
-def _given_profile(config: RunConfig) -> Profile | None:
+def _given_profile(config: RunConfig, hardware: str) -> Profile | None:
     if not config.schedule.profile:
         return None
     profile = read_profile(Path(config.schedule.profile))
-    check_fingerprint(profile, run_fingerprint(config), f"schedule.profile: {config.schedule.profile}")
+    check_fingerprint(
+        profile, run_fingerprint(config, hardware), f"schedule.profile: {config.schedule.profile}"
+    )
     return profile

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rlinf_core.api import Engine
     from rlinf_core.api.spans import HostSpan
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.run.view import View
@@ -61,8 +62,17 @@ class RunSummary:
 class Runner:
     """One run from its settings to its summary."""
 
-    def __init__(self, config: RunConfig, dumped: Mapping[str, Any], view: View, *, resume: bool) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        dumped: Mapping[str, Any],
+        view: View,
+        *,
+        resume: bool,
+        engine: Engine | None = None,
+    ) -> None:
         self.config = config
+        self.engine: Engine = build(config.engine) if engine is None else engine
         self.output = Path(config.output)
         self.view = view
         self.resume = resume
@@ -78,7 +88,7 @@ class Runner:
         """Train to the end, or until Ctrl-C. Every process has ended when this returns or raises."""
         began = time.perf_counter()
         checkpoint = self._find_start()
-        self.planning: Planning = prepare(self.config)
+        self.planning: Planning = prepare(self.config, self.engine)
         if checkpoint is not None:
             self.planning = resumed(self.planning, self.config, checkpoint.step)
         self.source = make_source(self.config)
@@ -113,7 +123,7 @@ class Runner:
 
     def _run_workers(self, checkpoint: Checkpoint | None) -> None:
         self.view.phase("starting workers")
-        self.graph: RunGraph = start(self.config, self.planning.first)
+        self.graph: RunGraph = start(self.config, self.planning.first, self.engine)
         patience = STOP_S
         try:
             if checkpoint is not None:

@@ -54,7 +54,7 @@ class Steering:
                 planning,
                 steps_each=config.schedule.profile_steps,
                 replan=config.schedule.replan,
-                profile=planning.profile or Profile(fingerprint=run_fingerprint(config)),
+                profile=planning.profile or Profile(fingerprint=run_fingerprint(config, planning.hardware)),
             )
 
     @property

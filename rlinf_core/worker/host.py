@@ -1,8 +1,8 @@
 """The main program of a host process: runs workers' calls and stages one after the other, in order.
 
 Started by an engine as `python -m rlinf_core.worker.host SETTINGS` in a session of its own, with a
-socket whose other end the driver has. It ends when it is told to, and within a second when its driver is gone, also if
-the driver could not say so: then it takes the processes that its workers started with it.
+socket whose other end the driver has. It ends when it is told to, and within a second when its driver is
+gone, also if the driver could not say so: then it takes the processes that its workers started with it.
 """
 
 from __future__ import annotations

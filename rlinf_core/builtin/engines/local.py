@@ -25,6 +25,7 @@ class LocalEngine(Engine):
 
     def __init__(self, config: LocalConfig) -> None:
         super().__init__(config)
+        self.restarts = config.restarts
         self._hosts: list[LinkedHost] = []
         self._owner = os.getpid()
         self._hub: ChannelHub | None = None

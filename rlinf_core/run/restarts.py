@@ -1,0 +1,38 @@
+"""A run that lost a worker's process or its machine, and goes on from its last checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlinf_core.errors import WorkerDied
+from rlinf_core.run.output import SETTINGS
+from rlinf_core.run.runner import Runner, RunSummary
+
+if TYPE_CHECKING:
+    from rlinf_core.api import Engine
+    from rlinf_core.config.schema import RunConfig
+    from rlinf_core.run.view import View
+
+
+def run_with_restarts(
+    config: RunConfig,
+    dumped: Mapping[str, Any],  # Any: YAML values
+    view: View,
+    engine: Engine,
+    *,
+    resume: bool,
+) -> RunSummary:
+    """Run to the end; whenever a process or its machine is gone, go on as `--resume` does, on the machines
+    that are left or have come back, `engine.restarts` times at most."""
+    left = engine.restarts
+    while True:
+        try:
+            return Runner(config, dumped, view, resume=resume, engine=engine).run()
+        except WorkerDied as death:
+            if not left:
+                raise
+            left -= 1
+            view.warn(f"{death}\nThe run goes on from its last checkpoint ({left} restarts left).")
+            resume = (Path(config.output) / SETTINGS).exists()
