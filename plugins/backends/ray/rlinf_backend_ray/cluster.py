@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
-from packaging.specifiers import SpecifierSet
+from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from rlinf_backend_ray.config import RayConfig
 from rlinf_core.errors import ConfigError
 
-SUPPORTED = ">=2.44,<3"
 _OBJECT_STORE_BYTES = 100 * 2**20  # of a Ray of our own: tensors do not pass through it
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
@@ -23,7 +22,6 @@ class RayCluster:
     """Joined on construction; `close` leaves it, and ends a Ray that was started here."""
 
     def __init__(self, config: RayConfig, cpus: int) -> None:
-        check_version()
         self._was_here = ray.is_initialized()
         address = address_of(config)
         if not self._was_here:
@@ -58,18 +56,14 @@ class RayCluster:
             ray.shutdown()
 
 
+def is_running(config: RayConfig) -> bool:
+    """Whether there is a cluster to join; otherwise the run starts a Ray of its own."""
+    return bool(address_of(config) or ray.is_initialized())
+
+
 def address_of(config: RayConfig) -> str:
     """The cluster to join; "" = none, but a Ray of the run's own."""
     return config.address or os.environ.get("RAY_ADDRESS", "")
-
-
-def check_version() -> None:
-    """Raises `ConfigError` for a Ray that this engine is not made for."""
-    if not SpecifierSet(SUPPORTED, prereleases=True).contains(ray.__version__):
-        raise ConfigError(
-            f"engine ray: ray {ray.__version__} is installed, {SUPPORTED} is supported: "
-            f"pip install 'ray{SUPPORTED}'"
-        )
 
 
 def _join(address: str, config: RayConfig) -> None:
@@ -77,11 +71,12 @@ def _join(address: str, config: RayConfig) -> None:
         _reach(address, config.connect_timeout_s)
     try:
         ray.init(address=address, **_options(config))
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+        told = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         raise ConfigError(
-            f"engine ray: the cluster at {address} cannot be joined: {error}. The run has to start on a node "
-            f"of it: `ray start --address={address}` makes this machine one, and `ray job submit -- rlinf "
-            "train ...` starts it on the head node"
+            f"engine ray: the cluster at {address} cannot be joined: {told[0]}. The run has to start on a "
+            f"node of it: `ray start --address={address}` makes this machine one, and `ray job submit -- "
+            "rlinf train ...` starts it on the head node"
         ) from error
 
 

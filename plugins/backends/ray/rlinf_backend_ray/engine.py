@@ -6,21 +6,21 @@ import atexit
 import os
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import ray
-
-from rlinf_backend_ray.cluster import RayCluster, address_of
 from rlinf_backend_ray.config import RayConfig
-from rlinf_backend_ray.keeper import Order, versions
-from rlinf_backend_ray.launch import KeeperSet
-from rlinf_backend_ray.nodes import living_nodes, offered
-from rlinf_backend_ray.process import RayHost, RayProcess
+from rlinf_backend_ray.installation import require_ray
 from rlinf_core.api.engine import Engine, EngineNode, Host, HostSpec
 from rlinf_core.api.spans import HostSpan
 from rlinf_core.comm.hub import ChannelHub
 from rlinf_core.comm.remote import ChannelHandle
 from rlinf_core.errors import ConfigError
 from rlinf_core.hosting import Door, LinkLimits
+
+if TYPE_CHECKING:  # these import Ray, which may be missing
+    from rlinf_backend_ray.cluster import RayCluster
+    from rlinf_backend_ray.launch import KeeperSet
+    from rlinf_backend_ray.process import RayHost
 
 _TERMINATE_S = 0.4
 _AT_EXIT_S = 1.0  # people wait for their prompt
@@ -33,10 +33,12 @@ class RayEngine(Engine):
 
     def __init__(self, config: RayConfig) -> None:
         super().__init__(config)
+        require_ray()
         self.restarts = config.restarts
         self._owner = os.getpid()
         self._cluster: RayCluster | None = None
         self._nodes: Sequence[EngineNode] = ()
+        self._asked = 0  # ranks, for which the nodes were found
         self._keepers: KeeperSet | None = None
         self._hosts: list[RayHost] = []
         self._door: Door | None = None
@@ -44,10 +46,14 @@ class RayEngine(Engine):
 
     def nodes(self, ranks: int) -> Sequence[EngineNode]:
         """The nodes of a cluster that runs; () for a Ray of our own, which is this machine."""
-        if self._cluster is None and not (address_of(self.config) or ray.is_initialized()):
+        from rlinf_backend_ray.cluster import is_running
+        from rlinf_backend_ray.nodes import living_nodes, offered
+
+        if self._cluster is None and not is_running(self.config):
             return ()
-        living = living_nodes(self._joined().here, self.config.group_label)
-        self._nodes = offered(living, self.config, ranks)
+        if not self._nodes or self._asked != ranks:
+            living = living_nodes(self._joined().here, self.config.group_label)
+            self._nodes, self._asked = offered(living, self.config, ranks), ranks
         return self._nodes
 
     def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
@@ -91,12 +97,18 @@ class RayEngine(Engine):
         self._leave()
 
     def _joined(self, processes: int = 1) -> RayCluster:
+        from rlinf_backend_ray.cluster import RayCluster
+
         if self._cluster is None:
             self._cluster = RayCluster(self.config, max(processes, os.cpu_count() or 1))
             atexit.register(self.stop, _AT_EXIT_S)
         return self._cluster
 
     def _launch(self, specs: Sequence[HostSpec], cluster: RayCluster) -> list[RayHost]:
+        from rlinf_backend_ray.keeper import Order, versions
+        from rlinf_backend_ray.launch import KeeperSet
+        from rlinf_backend_ray.process import RayHost, RayProcess
+
         config, end = self.config, time.monotonic() + self.config.start_timeout_s
         limits = LinkLimits(config.buffer_mb * 2**20, config.timeout_s, config.start_timeout_s)
         if self._door is None:
@@ -122,6 +134,7 @@ class RayEngine(Engine):
             if thing is not None:
                 thing.close()
         self._hub = self._door = self._keepers = self._cluster = None
+        self._nodes = ()
 
 
 def _refuse_doubles(names: Sequence[str]) -> None:

@@ -1,0 +1,95 @@
+"""What the engine refuses, and what it says then."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError
+from typing import Any
+
+import pytest
+import ray
+from rlinf_backend_ray.config import RayConfig
+from rlinf_backend_ray.engine import RayEngine
+from rlinf_backend_ray.keeper import Keeper
+
+from rlinf_core.api import HostSpec
+from rlinf_core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"address": "ray://10.0.0.1:10001"}, "is that of a Ray Client, which is not a node"),
+        ({"address": "10.0.0.1"}, "give host:port of the head node, as in 10.0.0.1:6379"),
+        ({"silence_s": 0}, "engine.silence_s is 0; give more than 0"),
+        ({"restarts": -1}, "engine.restarts is -1; give 0 or more"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        RayConfig(**settings)
+
+
+def test_a_cluster_that_does_not_answer_is_named_in_time_with_what_to_do(monkeypatch: Any) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=rf"nobody answers at {address} .*ray start --head --port"):
+        RayEngine(RayConfig(address=address)).nodes(0)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("found", ["1.13.0", ""])
+def test_another_release_of_ray_or_none_is_refused_with_the_line_that_installs_one(
+    monkeypatch: Any, found: str
+) -> None:
+    def version(name: str) -> str:
+        if not found:
+            raise PackageNotFoundError(name)
+        return found
+
+    monkeypatch.setattr("rlinf_backend_ray.installation.version", version)
+    says = f"ray {found} is installed, >=2.44,<3 is supported" if found else "ray is not installed"
+    with pytest.raises(ConfigError, match=rf"{says}: pip install 'ray>=2.44,<3'"):
+        RayEngine(RayConfig())
+
+
+def test_the_engine_loads_where_ray_is_missing() -> None:
+    code = "import sys; sys.modules['ray'] = None; import rlinf_backend_ray.engine"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_more_devices_than_the_cluster_gives_are_refused_when_it_is_asked_and_when_it_starts() -> None:
+    engine = RayEngine(RayConfig(start_timeout_s=1.0))
+    with pytest.raises(ConfigError, match=r"ranks=3 devices are asked for, .* give 2 \(.*: 2 CPUs\)"):
+        engine.nodes(3)
+    assert sum(node.devices for node in engine.nodes(2)) == 2
+    with pytest.raises(ConfigError, match="asks for device 2; the cluster gave this run 2"):
+        engine.start([HostSpec("a", device=2)])
+    busy = RayEngine(RayConfig())
+    busy.nodes(2)
+    busy.start([HostSpec("a", device=0)])
+    engine.nodes(2)
+    with pytest.raises(ConfigError, match=r"has not given 2 CPU on .* within 1 s; it has 2 CPU.* 1 CPU"):
+        engine.start([HostSpec("a", device=0), HostSpec("b", device=1)])
+    busy.stop()
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_names_given_twice_and_nodes_with_other_packages_are_refused(monkeypatch: Any) -> None:
+    with pytest.raises(ConfigError, match="given twice: a"):
+        RayEngine(RayConfig()).start([HostSpec("a"), HostSpec("a")])
+    monkeypatch.setattr("rlinf_backend_ray.keeper.versions", lambda: "rlinf-core 9.9.9 on Python 3.99")
+    with pytest.raises(ConfigError, match=r"node .* has rlinf-core .*, the driver has rlinf-core 9.9.9"):
+        RayEngine(RayConfig()).start([HostSpec("a")])
+
+
+def test_a_keeper_that_was_given_nothing_says_so() -> None:
+    with pytest.raises(ConfigError, match="has launched nothing"):
+        Keeper().ask_to_end()
