@@ -17,6 +17,7 @@ EXPECTED = (  # reasons for which a test may be skipped on CI
     "the model has log-probabilities of whole chunks only",
     "a text model does not act",
     "an embodied model has no decoder and no text",
+    "the rollout engine cannot interrupt what it generates",
     "the simulator does not save its state",
     "the simulator does not offload",
     "the simulator does not render",

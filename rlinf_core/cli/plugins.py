@@ -11,7 +11,7 @@ import typer
 
 from rlinf_core.cli.table import print_table
 from rlinf_core.errors import ConfigError, PluginNotFoundError, suggest
-from rlinf_core.plugins import PluginInfo, SimulatorSpec, plugins
+from rlinf_core.plugins import PluginInfo, RolloutSpec, SimulatorSpec, plugins
 from rlinf_core.plugins.kinds import OBSERVERS, SPECS, kind_named
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def check(
     info = _find([text for text in named if "=" not in text])
     settings = _settings(info, [text for text in named if "=" in text])
     results = []
-    apart = interpreter(plugins().get(info.kind, info.name)) is not None
+    may = info.kind in (SimulatorSpec.kind, RolloutSpec.kind)
+    apart = may and interpreter(plugins().get(info.kind, info.name)) is not None
     for result in run_checks(subject(info.kind, info.name, settings, isolated=apart)):
         results.append(result)
         if not as_json:

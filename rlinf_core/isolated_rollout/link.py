@@ -51,8 +51,10 @@ class Link:
         self._calls = 0
         self._dead: RlinfError | None = None
         self._reading = threading.RLock()
-        self._heard = self._pinged = time.monotonic()
-        self._steps, self._stepped = -1, time.monotonic()
+        self._pinged = time.monotonic()
+        self._steps = -1
+        self._unanswered = 0  # pings since it last said something
+        self._idle = 0  # answers to pings since anything else happened there
         self._named = False
 
     @property
@@ -88,16 +90,14 @@ class Link:
 
     def answer(self, number: int) -> Any:  # Any: plain values
         """Wait for it. Raises what the process raised."""
-        self._wait(
-            lambda: number in self._answers or number in self._errors, time.monotonic() + self.timeout_s
-        )
+        self._wait(lambda: number in self._answers or number in self._errors)
         if number in self._errors:
             raise self._errors.pop(number)
         return self._answers.pop(number)
 
     def wait_for_progress(self, until: Callable[[], bool]) -> None:
         """Return when there is some, or something else is true."""
-        self._wait(lambda: bool(self.made) or until(), None)
+        self._wait(lambda: bool(self.made) or until())
 
     def close(self) -> None:
         """The process has ended when this returns."""
@@ -106,9 +106,8 @@ class Link:
         self.process.kill(_CLOSE_S if self.hello and self._dead is None else 0.0)
         self._dead = self._dead or WorkerError(f"rollout {self.name}: its process was closed")
 
-    def _wait(self, true: Callable[[], bool], deadline: float | None) -> None:
-        self._heard = max(self._heard, time.monotonic() - _PING_S)
-        self._stepped = time.monotonic()
+    def _wait(self, true: Callable[[], bool], deadline: float | None = None) -> None:
+        self._unanswered = self._idle = 0
         while not true():
             with self._reading:
                 if true():
@@ -133,17 +132,17 @@ class Link:
         except (EOFError, OSError):
             return False
         for message in messages:
-            self._heard, self._named = time.monotonic(), False
+            self._unanswered, self._named = 0, False
             self._sort(message)
         return True
 
     def _sort(self, message: Message) -> None:
         said = message.said
+        self._idle = self._idle + 1 if message.kind == Kind.PONG and said == self._steps else 0
         if message.kind == Kind.PROGRESS:
             self.made.extend(Made(said, each) for each in unpack_progress(message.raw))
         elif message.kind == Kind.PONG:
-            if said[0] != self._steps or not said[1]:
-                self._steps, self._stepped = said[0], time.monotonic()
+            self._steps = said
         elif message.kind == Kind.HELLO:
             self.hello = said
         elif message.kind == Kind.ANSWER:
@@ -166,30 +165,29 @@ class Link:
         return WorkerError(message, worker=f"rollout {self.name}", traceback=said["traceback"])
 
     def _watch(self, deadline: float | None) -> None:
-        """Ping; name a process that is silent, and give it up in the end."""
+        """Ping; name a process that is silent, and give it up in the end. Pings are counted, not seconds, so
+        that on a machine where both get little time none is given up for that."""
         now = time.monotonic()
         if deadline is not None and now >= deadline:
-            limit = START_S if self.hello is None else self.timeout_s
-            raise self._lose(f"gave no answer for {limit:g} s and was killed")
-        if self.hello is None:
+            raise self._lose(f"was not there after {START_S:g} s and was killed")
+        if self.hello is None or now - self._pinged < _PING_S:
             return
-        if now - self._pinged >= _PING_S:
-            self._pinged = now
-            self.send(Kind.PING)
-        silent = now - self._heard
-        if silent >= SILENT_S and not self._named:
+        self._pinged = now
+        self._unanswered += 1
+        self.send(Kind.PING)
+        if self._unanswered > SILENT_S / _PING_S and not self._named:
             self._named = True
             _log.warning(
-                "rollout %s: its process (pid %d) has said nothing for %.0f s%s",
+                "rollout %s: its process (pid %d) has been silent for %.0f s%s",
                 self.name,
                 self.process.pid,
-                silent,
+                self._unanswered * _PING_S,
                 quoted(self.process.tail()),
             )
-        if silent >= self.timeout_s:
-            raise self._lose(f"was silent for {silent:.0f} s and was killed")
-        if now - self._stepped >= self.timeout_s:
-            raise self._lose(f"made no step for {now - self._stepped:.0f} s and was killed")
+        if self._unanswered * _PING_S > self.timeout_s:
+            raise self._lose(f"was silent for {self.timeout_s:g} s and was killed")
+        if self._idle * _PING_S > self.timeout_s:
+            raise self._lose(f"made no step and gave no answer for {self.timeout_s:g} s and was killed")
 
     def _lose(self, why: str | None) -> RlinfError:
         if self._dead is None:

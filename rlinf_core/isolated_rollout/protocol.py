@@ -37,7 +37,7 @@ class Kind(IntEnum):
     ANSWER = 10
     ERROR = 11
     PING = 12  # to the process; answered at once, also while it works
-    PONG = 13  # from it: how many steps it has made, and whether a job runs
+    PONG = 13  # from it: how many steps it has made
     CLOSE = 14
 
 

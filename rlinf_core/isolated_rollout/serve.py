@@ -39,7 +39,7 @@ class Server:
             while True:
                 message = self.wire.receive()
                 if message.kind == Kind.PING:
-                    self.wire.send(Kind.PONG, [self.steps, bool(self.running)])
+                    self.wire.send(Kind.PONG, self.steps)
                 else:
                     self.inbox.put(message)
         except (EOFError, OSError):

@@ -81,8 +81,12 @@ class BackendSpec(PluginSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSpec(PluginSpec):
+    """With an `isolation`, `target` is an `IsolatedEngine` (`rlinf_core.isolated_rollout`). `checked_with` names
+    a model plugin, and its settings, for conformance checks of an engine that cannot run any model."""
+
     kind: ClassVar[str] = "rollouts"
     provides: RolloutCapabilities = field(default_factory=RolloutCapabilities)
+    checked_with: Mapping[str, Any] = field(default_factory=dict, hash=False)  # Any: values of settings
 
 
 @dataclass(frozen=True, kw_only=True)

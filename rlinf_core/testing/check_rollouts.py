@@ -1,18 +1,29 @@
-"""Conformance checks of rollout engines, on a model of eight tokens. Axes: B rows, T tokens."""
+"""Conformance checks of rollout engines, on a model of eight tokens, or the one that the plugin's spec names.
+
+An engine in a process of its own starts once for all checks. Axes: B rows, T tokens.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
-from rlinf_core.api import LoRAConfig, RolloutEngine, WeightBucket
+from rlinf_core.api import LoRAConfig, Model, RolloutEngine, WeightBucket
+from rlinf_core.errors import RlinfError
+from rlinf_core.plugins import RolloutSpec, plugins
 from rlinf_core.testing.fakes import EOS, TinyTextModel
-from rlinf_core.testing.subject import Subject, expect
+from rlinf_core.testing.subject import CheckSkipped, Subject, expect
 from rlinf_core.types import Prompt, Request, Sample, Sampling
 
 SAMPLING = Sampling(max_new_tokens=12)
+LONG = Sampling(max_new_tokens=40)
 PROMPTS = ([1, 3], [1, 4, 5, 6], [1, 7])
 Key = tuple[int, int]
+
+_models: dict[str, Model] = {}
+_engines: dict[str, RolloutEngine] = {}
 
 
 def check_rollouts_requests(subject: Subject) -> None:
@@ -62,19 +73,18 @@ def check_rollouts_minimum(subject: Subject) -> None:
         )
 
 
-@torch.no_grad()
 def check_rollouts_logprobs(subject: Subject) -> None:
     """Log-probabilities are those of the model under the same sampling transform."""
-    model = TinyTextModel(None)
-    for sampling in (SAMPLING, Sampling(max_new_tokens=8, temperature=0.7)):
+    provides = _spec(subject).provides
+    cut = Sampling(
+        max_new_tokens=8,
+        temperature=0.7,
+        top_k=3 if provides.top_k else 0,
+        top_p=0.9 if provides.top_p else 1.0,
+    )
+    for sampling in (SAMPLING, Sampling(max_new_tokens=8, temperature=0.7), cut):
         samples = list(_generate(_engine(subject), _requests(), sampling).values())
-        outputs = model.policy_outputs(
-            model.module(0), model.collate(samples), frozenset({"logprobs"}), sampling
-        )
-        for i, sample in enumerate(samples):
-            expected_T = outputs.logprobs_BT[i, : len(sample.response_ids)].numpy()
-            gap = float(np.abs(expected_T - sample.logprobs).max())
-            expect(gap < 1e-4, f"log-probabilities differ from the model's by {gap:.2e} under {sampling}")
+        _expect_logprobs(subject, samples, sampling)
 
 
 def check_rollouts_greedy(subject: Subject) -> None:
@@ -90,12 +100,13 @@ def check_rollouts_versions(subject: Subject) -> None:
     engine = _engine(subject, version=3)
     expect(engine.version == 3, f"after loading version 3, `version` is {engine.version}")
     before = _generate(engine, _requests())
-    returned = engine.load_weights([_bucket(seed=1, version=4)])
+    returned = engine.load_weights([_bucket(subject, seed=1, version=4)])
     expect(returned == 4, f"load_weights of version 4 returned {returned}")
     after = _generate(engine, _requests())
     for samples, version in ((before, 3), (after, 4)):
         named = {sample.weight_version for sample in samples.values()}
         expect(named == {version}, f"samples made with version {version} name {named}")
+    _expect_logprobs(subject, list(after.values()), SAMPLING, seed=1)
     changed = any(before[key].response_ids.tolist() != after[key].response_ids.tolist() for key in before)
     expect(changed, "new weights change no response; are they used?")
 
@@ -116,23 +127,181 @@ def check_rollouts_offload(subject: Subject) -> None:
     engine.offload()
     engine.onload()
     _expect_equal(before, _generate(engine, _requests()), "after offload and onload")
-    engine.load_weights([_bucket(seed=1, version=4)])
+    engine.load_weights([_bucket(subject, seed=1, version=4)])
     expected = _generate(engine, _requests())
     engine.offload()
     engine.onload()
-    engine.load_weights([_bucket(seed=1, version=5)])
+    engine.load_weights([_bucket(subject, seed=1, version=5)])
     _expect_equal(expected, _generate(engine, _requests()), "weights loaded after offload and onload")
 
 
+def check_rollouts_gate(subject: Subject) -> None:
+    """Nothing is generated with weights of which a part did not arrive."""
+    engine = _engine(subject, version=3)
+
+    def broken() -> Iterator[WeightBucket]:
+        tensors = dict(list(_bucket(subject, seed=1, version=4).tensors.items())[:1])
+        yield WeightBucket(4, tensors)
+        raise ConnectionError("the trainer is gone")
+
+    try:
+        engine.load_weights(broken())
+    except ConnectionError:
+        expect(engine.version == -1, f"after half an update `version` is {engine.version}, not -1")
+    else:
+        expect(False, "load_weights passes over an error of the buckets")
+    try:
+        _generate(engine, _requests())
+    except RlinfError:
+        engine.load_weights([_bucket(subject, seed=1, version=4)])
+        samples = list(_generate(engine, _requests()).values())
+        _expect_logprobs(subject, samples, SAMPLING, seed=1)
+    else:
+        expect(False, "responses were generated after half an update")
+
+
+def check_rollouts_admission(subject: Subject) -> None:
+    """Samples come while further requests are still to be asked for."""
+    taken = 0
+    many = [request for _ in range(200) for request in _requests()[:4]]
+
+    def source() -> Iterator[list[Request]]:
+        nonlocal taken
+        for begin in range(0, len(many), 4):
+            taken += 1
+            yield many[begin : begin + 4]
+
+    made = _engine(subject).generate(source(), Sampling(max_new_tokens=2))
+    first = next(made)
+    expect(first and taken < 200, "all 200 chunks of requests were taken before the first sample came")
+    total = len(first) + sum(map(len, made))
+    expect(total == len(many), f"{total} answers to {len(many)} requests")
+
+
+def check_rollouts_texts(subject: Subject) -> None:
+    """A text of `stop` ends a response, with the token that completes it."""
+    if not _spec(subject).provides.stop_texts:
+        raise CheckSkipped("the rollout engine does not stop at texts")
+    found = _generate(_engine(subject), _requests(replicas=16))
+    text = next(sample.text[1] for sample in found.values() if len(sample.text) > 2)
+    stopped = _generate(_engine(subject), _requests(replicas=16), Sampling(max_new_tokens=12, stop=(text,)))
+    for key, sample in stopped.items():
+        whole = found[key].response_ids.tolist()
+        ids = sample.response_ids.tolist()
+        expect(ids == whole[: len(ids)], f"a response that may end with {text!r} begins otherwise")
+        if text in sample.text:
+            expect(
+                sample.finish == "stop", f"finish is {sample.finish!r} for a response that ends with {text!r}"
+            )
+            expect(sample.text.index(text) == len(sample.text) - 1, f"{sample.text!r} goes on after {text!r}")
+        else:
+            expect(text not in found[key].text, f"{found[key].text!r} was cut before {text!r}")
+    _expect_logprobs(subject, list(stopped.values()), SAMPLING)
+
+
+def check_rollouts_abort(subject: Subject) -> None:
+    """What is interrupted goes on where it was, with the weights of then; each token knows its version."""
+    if not _spec(subject).provides.abort:
+        raise CheckSkipped("the rollout engine cannot interrupt what it generates")
+    engine = _engine(subject, version=3)
+    requests = _requests(replicas=8)
+    made = engine.generate(iter([requests[:1], *([request] for request in requests[1:])]), LONG)
+    answered = [*next(made)]
+    left = engine.abort()
+    answered += [sample for chunk in made for sample in chunk]
+    keys = [(each.group, each.replica) for each in answered] + [(each.group, each.replica) for each in left]
+    expect(len(keys) == len(set(keys)), "a request was answered and returned too")
+    again = _generate(engine, left, LONG)
+    expect(set(again) == {(each.group, each.replica) for each in left}, "not all that was left was answered")
+    for request in left:
+        if request.begun is not None:
+            begun = again[request.group, request.replica].response_ids[: len(request.begun.response_ids)]
+            expect(
+                begun.tolist() == request.begun.response_ids.tolist(), "a response does not go on as it began"
+            )
+    _expect_logprobs(subject, list(again.values()), LONG)
+
+
+def check_rollouts_update(subject: Subject) -> None:
+    """Weights that come while responses are written are used from the next token on."""
+    if not _spec(subject).provides.abort:
+        raise CheckSkipped("the rollout engine cannot interrupt what it generates")
+    engine = _engine(subject, version=3)
+    few = [Request(each.prompt, each.group, each.replica, each.seed) for each in _requests(replicas=2)]
+    short = Sampling(max_new_tokens=40)
+    made = engine.generate(iter([few[:5], few[5:]]), short)
+    samples = [*next(made)]
+    engine.load_weights([_bucket(subject, seed=1, version=4)])
+    samples += [sample for chunk in made for sample in chunk]
+    expect(len(samples) == len(few), f"{len(samples)} answers to {len(few)} requests around an update")
+    for sample in samples:
+        versions = sample.weight_versions
+        if versions is not None:
+            expect(
+                sample.weight_version == versions.min() == 3, "a mixed sample must name its oldest version"
+            )
+            expect((np.diff(versions) >= 0).all(), f"versions of a sample's tokens go back: {versions}")
+        _expect_mixed_logprobs(subject, sample, short)
+
+
+def _spec(subject: Subject) -> RolloutSpec:
+    spec = subject.spec
+    if not isinstance(spec, RolloutSpec):
+        raise TypeError(f"{spec.kind} plugin {spec.name!r} is no rollout engine")
+    return spec
+
+
+def _model(subject: Subject) -> Model:
+    """Made once, as its processor may take a while."""
+    named = dict(_spec(subject).checked_with)
+    if str(named) not in _models:
+        if named:
+            spec = plugins().get("models", named.pop("name"))
+            _models[str(dict(_spec(subject).checked_with))] = spec.load()(spec.config(**named))
+        else:
+            _models[str(named)] = TinyTextModel(None)
+    return _models[str(dict(_spec(subject).checked_with))]
+
+
 def _engine(subject: Subject, version: int = 0) -> RolloutEngine:
-    engine: RolloutEngine = subject.build(TinyTextModel(None), LoRAConfig(), device="cpu", seed=0)
-    engine.load_weights([_bucket(seed=0, version=version)])
+    key = f"{subject.spec.name} {subject.spec.target} {subject.config} {subject.isolated}"
+    engine = _engines.get(key)
+    if engine is None:
+        engine = subject.build(_model(subject), LoRAConfig(), device="cpu", seed=0)
+        if subject.spec.isolation is not None:
+            _engines[key] = engine
+    engine.load_weights([_bucket(subject, seed=0, version=version)])
     return engine
 
 
-def _bucket(seed: int, version: int) -> WeightBucket:
-    tensors = {name: value.detach() for name, value in TinyTextModel(None).module(seed).named_parameters()}
+def _bucket(subject: Subject, seed: int, version: int) -> WeightBucket:
+    module = _model(subject).module(seed)
+    tensors = {name: value.detach() for name, value in module.named_parameters()}
     return WeightBucket(version, tensors, last=True)
+
+
+@torch.no_grad()
+def _expect_logprobs(subject: Subject, samples: list[Sample], sampling: Sampling, seed: int = 0) -> None:
+    for sample, expected_T in zip(samples, _logprobs(subject, samples, sampling, seed), strict=True):
+        gap = float(np.abs(expected_T - sample.logprobs).max())
+        expect(gap < 1e-4, f"log-probabilities differ from the model's by {gap:.2e} under {sampling}")
+
+
+def _expect_mixed_logprobs(subject: Subject, sample: Sample, sampling: Sampling) -> None:
+    """Version 3 has the weights of seed 0, version 4 of seed 1."""
+    versions = sample.weight_versions
+    old_T = np.full(len(sample.response_ids), sample.weight_version) if versions is None else versions
+    by_seed = [_logprobs(subject, [sample], sampling, seed)[0] for seed in (0, 1)]
+    gap = float(np.abs(np.where(old_T == 3, *by_seed) - sample.logprobs).max())
+    expect(gap < 1e-4, f"log-probabilities differ by {gap:.2e} from those of the versions that tokens name")
+
+
+@torch.no_grad()
+def _logprobs(subject: Subject, samples: list[Sample], sampling: Sampling, seed: int) -> list[np.ndarray]:
+    model = _model(subject)
+    wanted = frozenset({"logprobs"})
+    outputs = model.policy_outputs(model.module(seed), model.collate(samples), wanted, sampling)  # type: ignore[arg-type]
+    return [outputs.logprobs_BT[i, : len(sample.response_ids)].numpy() for i, sample in enumerate(samples)]
 
 
 def _requests(replicas: int = 4) -> list[Request]:

@@ -129,6 +129,10 @@ class TinyTextModel(Model):
         """Keeps one hidden state a slot."""
         return RecurrentDecoder(cast("RecurrentModule", module), slots)
 
+    def export_architecture(self, path: Path) -> None:
+        """There is only one."""
+        path.mkdir(parents=True, exist_ok=True)
+
     def export(self, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
         """One file of tensors."""
         path.mkdir(parents=True, exist_ok=True)

@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from rlinf_core.errors import PluginError, RlinfError
+from rlinf_core.isolated_rollout.proxy import IsolatedRollout
 from rlinf_core.isolation import interpreter
 from rlinf_core.isolation.program import Program
-from rlinf_core.plugins import PluginManager, PluginSpec, plugins
+from rlinf_core.plugins import PluginManager, PluginSpec, RolloutSpec, plugins
 from rlinf_core.pool.simulator import SimulatorPool
 
 
@@ -25,7 +26,7 @@ class CheckSkipped(RlinfError):  # noqa: N818 - like pytest's own Skipped, it is
 @dataclass(frozen=True)
 class Subject:
     """A plugin under test. `config` is an instance of the spec's dataclass. A simulator may be checked in
-    `processes` of their own, which `isolated` starts in its own environment."""
+    `processes` of their own; `isolated` starts these, or a rollout engine's, in its own environment."""
 
     spec: PluginSpec
     config: Any  # each plugin has its own config dataclass
@@ -52,6 +53,15 @@ class Subject:
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """A new instance: the config first, then what this kind's constructor takes."""
+        if isinstance(self.spec, RolloutSpec) and self.spec.isolation is not None:
+            return IsolatedRollout(
+                self.config,
+                *args,
+                name=self.spec.name,
+                target=self.spec.target,
+                program=self.program,
+                **kwargs,
+            )
         if self.isolated or self.processes:
             return SimulatorPool(
                 self.config,

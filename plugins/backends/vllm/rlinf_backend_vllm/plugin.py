@@ -12,6 +12,7 @@ VARIABLES = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",  # the model comes from the trainer
+    "PYTHONWARNINGS": "ignore::FutureWarning",  # of vLLM's own imports
 }
 
 
@@ -32,5 +33,6 @@ def rlinf_register_rollouts() -> list[RolloutSpec]:
                 python=">=3.11,<3.13",
             ),
             example={"max_running": 16, "cache_gb": 0.25},
+            checked_with={"name": "hf_lm", "preset": "tiny-qwen2"},
         )
     ]
