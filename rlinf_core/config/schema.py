@@ -37,7 +37,7 @@ class TrainConfig:
     samples_per_step: int = 0  # instead of prompts_per_step: samples, in whole groups; 0 = not used
     mini_batches: int = 1  # optimizer steps per rollout batch
     update_epochs: int = 1  # passes over each rollout batch
-    micro_batch_tokens: int = 8192  # padded tokens of one forward and backward on one rank
+    micro_batch_tokens: int = 8192  # tokens of one pass on one rank, padding included where a model pads
     old_logprobs: Literal["auto", "rollout", "recompute"] = "auto"  # auto = recompute for several updates
     skip_gradient_free: bool = True  # leave out rows whose loss has exactly zero gradient
     max_prompt_tokens: int = 0  # drop longer prompts; 0 = longer than the context is an error

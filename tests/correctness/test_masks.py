@@ -177,7 +177,8 @@ def test_rows_without_a_trained_token_change_nothing(
     ours, theirs = found.finish(), expected.finish()
     assert ours.sums["grad_norm"] == pytest.approx(theirs.sums["grad_norm"], rel=1e-5)
     for metric in ("ratio", "policy_loss", "entropy", "kl"):
-        assert ours.sums[metric] == pytest.approx(theirs.sums[metric], rel=1e-5)
+        # a loss may be a sum of terms of size one that nearly cancel
+        assert ours.sums[metric] == pytest.approx(theirs.sums[metric], rel=1e-5, abs=1e-6)
     named = zip(with_empty.trainer.policy.named(), plain.trainer.policy.named(), strict=True)  # type: ignore[attr-defined]
     for (part, one), (_, other) in named:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6, msg=part)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -256,6 +258,12 @@ def test_what_else_keeps_a_model_from_packed_rows() -> None:
     eager.config._attn_implementation = "eager"
     assert "not 'eager'" in str(packing.obstacle(eager))
     assert not packing.prepare(made("llama"), "never")
+
+
+def test_the_page_names_the_architectures_that_are_tested_here() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "packing.md").read_text()
+    named = page.partition("tested one by one:")[2].partition(". That")[0]
+    assert set(re.findall(r"`(\w+)`", named)) == packing.KNOWN
 
 
 def test_the_model_says_whether_it_leaves_padding_out_and_what_rows_cost() -> None:
