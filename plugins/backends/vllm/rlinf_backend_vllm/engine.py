@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_backend_vllm import release
-from rlinf_backend_vllm.adapters import Adapters
-from rlinf_backend_vllm.arguments import arguments, refuse_unserved
+from rlinf_backend_vllm.arguments import arguments
 from rlinf_core.errors import ModelError
+from rlinf_core.isolated_rollout.adapters import AdapterFolders
 from rlinf_core.isolated_rollout.engine import Hello, Installed, IsolatedEngine, Job, Progress, Setup
+from rlinf_core.isolated_rollout.fitting import refuse_unserved
 
 if TYPE_CHECKING:
     from rlinf_backend_vllm.config import VLLMConfig
@@ -35,9 +37,10 @@ class VLLMEngine(IsolatedEngine):
         try:
             self.llm = LLM(**settings)
         except (ValueError, NotImplementedError) as err:  # how vLLM refuses a model or a setting
-            refuse_unserved(err, setup)
+            refuse_unserved(err, setup, "vllm", "vLLM")
         self.engine: Any = self.llm.llm_engine  # Any: vLLM is typed in part
-        self.adapters = Adapters(self.engine, setup) if setup.lora.rank else None
+        self.adapters = AdapterFolders(setup.folder, setup.lora)
+        self.adapter: Any = None  # Any: the LoRARequest that requests are answered with
         self.updates = 0
         self._streams: set[int] = set()
         self._warm_up()
@@ -55,7 +58,6 @@ class VLLMEngine(IsolatedEngine):
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        request: Any = None if self.adapters is None else self.adapters.request
         for job in jobs:
             params = SamplingParams(
                 temperature=sampling.temperature,
@@ -72,7 +74,7 @@ class VLLMEngine(IsolatedEngine):
                 output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
             )
             prompt = {"prompt_token_ids": job.token_ids}
-            self.engine.add_request(str(job.number), prompt, params, lora_request=request)
+            self.engine.add_request(str(job.number), prompt, params, lora_request=self.adapter)
         if stream:
             self._streams |= {job.number for job in jobs}
 
@@ -103,14 +105,12 @@ class VLLMEngine(IsolatedEngine):
     def load(self, bucket: Bucket) -> None:
         """In every worker; adapters are kept until all are there."""
         self.llm.collective_rpc("rlinf_load", args=(bucket.to_plain(),))
-        if self.adapters is not None:
-            self.adapters.keep(bucket.tensors())
+        self.adapters.keep(bucket.tensors())
 
     def finish_update(self) -> list[Installed]:
         """New adapters, no cache of older weights, and digests over all workers."""
         found = self.llm.collective_rpc("rlinf_finish")
-        if self.adapters is not None:
-            self.adapters.install()
+        self._install_adapter()
         if not self.engine.reset_prefix_cache():
             raise ModelError("rollout vllm: the cache of prompts could not be emptied after an update")
         self.updates += 1
@@ -130,6 +130,20 @@ class VLLMEngine(IsolatedEngine):
     def memory_bytes(self) -> float:
         """Weights and cache, over all workers."""
         return float(sum(cast("list[int]", self.llm.collective_rpc("rlinf_memory"))))
+
+    def _install_adapter(self) -> None:
+        """In place of the one before."""
+        from vllm.lora.request import LoRARequest
+
+        folder = self.adapters.write()
+        if folder is None:
+            return
+        number = self.adapters.number
+        before, self.adapter = self.adapter, LoRARequest(f"policy-{number}", number, str(folder))
+        if before is not None:
+            self.engine.remove_lora(before.lora_int_id)
+        self.engine.add_lora(self.adapter)
+        shutil.rmtree(folder)
 
     def _unreported(self, request_id: str) -> tuple[list[int], list[float]]:
         processor = self.engine.output_processor
@@ -155,7 +169,7 @@ class VLLMEngine(IsolatedEngine):
         try:
             self.llm.generate([prompt], SamplingParams(max_tokens=1, detokenize=False), use_tqdm=False)
         except RuntimeError as err:
-            refuse_unserved(err, self.setup)
+            refuse_unserved(err, self.setup, "vllm", "vLLM")
         self.engine.reset_prefix_cache()
 
 

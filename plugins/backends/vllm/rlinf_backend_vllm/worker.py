@@ -16,9 +16,8 @@ from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 
 from rlinf_backend_vllm.arguments import LOAD_FORMAT
 from rlinf_core.isolated_rollout.buckets import Bucket, digest
+from rlinf_core.isolated_rollout.layers import installed, placed, wrapped_layers
 from rlinf_core.isolated_rollout.names import is_adapter
-
-WRAPPED = ".base_layer"  # in names of layers that have adapters
 
 
 @register_model_loader(LOAD_FORMAT)
@@ -50,9 +49,8 @@ class WeightReceiver:
         model = self.model_runner.get_model()
         sent = {name: t for name, t in Bucket.from_plain(plain).tensors().items() if not is_adapter(name)}
         if sent:
-            wrapped = _wrapped(model)
-            packed = _parts(model)
-            model.load_weights((_placed(name, wrapped, packed), tensor) for name, tensor in sent.items())
+            wrapped, fused = wrapped_layers(model), _parts(model)
+            model.load_weights((placed(name, wrapped, fused), tensor) for name, tensor in sent.items())
 
     def rlinf_finish(self) -> list[tuple[list[str], int]]:
         """Pack again what was packed, and tell what lies in the model now."""
@@ -62,7 +60,7 @@ class WeightReceiver:
                 weight = layer.weight
                 layer.quant_method.process_weights_after_loading(layer)
                 layer.weight = weight
-        return [(names, digest([tensor])) for names, tensor in _installed(model)]
+        return [(names, digest([tensor])) for names, tensor in installed(model, _parts(model))]
 
     def rlinf_memory(self) -> int:
         """Bytes of weights and cache."""
@@ -86,32 +84,6 @@ def _parts(model: nn.Module) -> dict[str, list[str]]:
     """Layer of vLLM -> the layers that it is made of: `qkv_proj` of `q_proj`, `k_proj` and `v_proj`."""
     found: dict[str, list[str]] = getattr(model, "packed_modules_mapping", {})
     return found
-
-
-def _wrapped(model: nn.Module) -> set[str]:
-    """Layers with adapters, by their names without the wrapping."""
-    return {name.rpartition(WRAPPED)[0] for name, _ in model.named_parameters() if WRAPPED in name}
-
-
-def _placed(name: str, wrapped: set[str], packed: dict[str, list[str]]) -> str:
-    """The name under which a model with adapters has it."""
-    module, _, leaf = name.rpartition(".")
-    parent, _, last = module.rpartition(".")
-    owner = next((whole for whole, parts in packed.items() if last in parts), last)
-    if module in wrapped or (f"{parent}.{owner}" if parent else owner) in wrapped:
-        return f"{module}{WRAPPED}.{leaf}"
-    return name
-
-
-def _installed(model: nn.Module) -> Iterator[tuple[list[str], Tensor]]:
-    """Parameters of the model with the names of what they are made of."""
-    packed = _parts(model)
-    for name, parameter in model.named_parameters():
-        if ".lora_" in name:
-            continue
-        module, _, leaf = name.replace(WRAPPED, "").rpartition(".")
-        parent, _, last = module.rpartition(".")
-        yield [f"{parent}.{part}.{leaf}".lstrip(".") for part in packed.get(last, [last])], parameter
 
 
 def _tensors(held: Any) -> Iterator[Tensor]:  # Any: tensors in lists, as the releases have it

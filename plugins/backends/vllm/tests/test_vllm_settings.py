@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from rlinf_backend_vllm import release
-from rlinf_backend_vllm.arguments import GIB, arguments, check_memory, refuse_unserved
+from rlinf_backend_vllm.arguments import arguments
 from rlinf_backend_vllm.config import VLLMConfig
 
 from rlinf_core.api import LoRAConfig
 from rlinf_core.errors import ConfigError, ModelError, PluginError
 from rlinf_core.isolated_rollout.engine import Setup
+from rlinf_core.isolated_rollout.fitting import GIB, check_memory, refuse_unserved
 from rlinf_core.plugins import plugins
 
 
@@ -32,9 +33,7 @@ def setup(folder: Path, lora: LoRAConfig | None = None, **changed: Any) -> Setup
 
 def test_a_memory_fraction_that_is_not_free_is_refused_with_the_numbers_and_a_choice() -> None:
     check_memory(0.4 * 80 * GIB, 40 * GIB, 80 * GIB, "rollout.memory_fraction (vllm)")
-    with pytest.raises(
-        ConfigError, match=r"take 64.0 GiB of 80.0, but 40.0 are free .* choose 0.45 or"
-    ):
+    with pytest.raises(ConfigError, match=r"take 64.0 GiB of 80.0, but 40.0 are free .* choose 0.45 or"):
         check_memory(0.8 * 80 * GIB, 40 * GIB, 80 * GIB, "rollout.memory_fraction (vllm)")
     with pytest.raises(ConfigError, match=r"rollout.cache_gb \(vllm\): .* choose 3.60 or less"):
         check_memory(9 * GIB, 4 * GIB, 24 * GIB, "rollout.cache_gb (vllm)")
@@ -87,10 +86,8 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
 
 
 def test_a_model_that_vllm_does_not_serve_is_named_with_what_vllm_said(tmp_path: Path) -> None:
-    with pytest.raises(
-        ModelError, match=r"cpu \(architecture OddForCausalLM, heads of 16\): head_dim=16"
-    ):
-        refuse_unserved(RuntimeError("head_dim=16 isa=2\nmore"), setup(tmp_path))
+    with pytest.raises(ModelError, match=r"cpu \(architecture OddForCausalLM, heads of 16\): head_dim=16"):
+        refuse_unserved(RuntimeError("head_dim=16 isa=2\nmore"), setup(tmp_path), "vllm", "vLLM")
 
 
 def test_releases_that_were_not_tried_are_refused_with_the_line_that_installs_one(
@@ -104,9 +101,7 @@ def test_releases_that_were_not_tried_are_refused_with_the_line_that_installs_on
         return there[name]
 
     monkeypatch.setattr(metadata, "version", version)
-    with pytest.raises(
-        PluginError, match=r"vLLM 0.19.1 is installed .* are 0.27.x and 0.32.x: .*--iso"
-    ):
+    with pytest.raises(PluginError, match=r"vLLM 0.19.1 is installed .* are 0.27.x and 0.32.x: .*--iso"):
         release.adapter()
     there["vllm"] = "0.32.1"
     assert release.adapter().__name__ == "rlinf_backend_vllm.release_0_32"  # type: ignore[attr-defined]
