@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -145,10 +145,10 @@ def invoke(*args: str) -> Done:
 
 
 class Started:
-    """`rlinf ARGS` as a process of its own, with its output in pipes."""
+    """`rlinf ARGS` as a process of its own, with its output in pipes; `before` starts it elsewhere."""
 
-    def __init__(self, args: list[str], **options: Any) -> None:
-        program = [sys.executable, "-c", "from rlinf_core.cli.app import main; main()", *args]
+    def __init__(self, args: list[str], before: Sequence[str] = (), **options: Any) -> None:
+        program = [*before, sys.executable, "-c", "from rlinf_core.cli.app import main; main()", *args]
         self.process = subprocess.Popen(
             program,
             stdout=subprocess.PIPE,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # these import Ray, which may be missing
     from rlinf_backend_ray.launch import KeeperSet
     from rlinf_backend_ray.process import RayHost
 
+_LOOK_S = 1.0  # how often it is looked for nodes that come back
 _TERMINATE_S = 0.4
 _AT_EXIT_S = 1.0  # people wait for their prompt
 
@@ -39,6 +40,7 @@ class RayEngine(Engine):
         self._cluster: RayCluster | None = None
         self._nodes: Sequence[EngineNode] = ()
         self._asked = 0  # ranks, for which the nodes were found
+        self._has_run = False
         self._keepers: KeeperSet | None = None
         self._hosts: list[RayHost] = []
         self._door: Door | None = None
@@ -51,9 +53,16 @@ class RayEngine(Engine):
 
         if self._cluster is None and not is_running(self.config):
             return ()
-        if not self._nodes or self._asked != ranks:
+        patience = self.config.start_timeout_s if self._has_run else 0.0
+        end = time.monotonic() + patience  # nodes that a run has lost may come back
+        while not self._nodes or self._asked != ranks:
             living = living_nodes(self._joined().here, self.config.group_label)
-            self._nodes, self._asked = offered(living, self.config, ranks), ranks
+            try:
+                self._nodes, self._asked = offered(living, self.config, ranks), ranks
+            except ConfigError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_LOOK_S)
         return self._nodes
 
     def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
@@ -64,6 +73,7 @@ class RayEngine(Engine):
             started = self._launch(specs, self._joined(len(specs)))
             for host in started:
                 host.wait_ready()
+            self._has_run = True
         except BaseException:
             self.stop()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from typing import Any
 
 import ray
@@ -30,14 +31,13 @@ class RayProcess(HostProcess):
         self.title = f"process {name} (pid {self.pid}, node {self.node})"
         self._socket = sock
         self._silence_s = silence_s
-        self._watch = keeper.watch.remote()
+        self._over = threading.Event()
+        keeper.watch.remote().future().add_done_callback(lambda _: self._over.set())
         self._ending: Ending | None = None
 
     def ended(self) -> bool:
         """Whether it has ended, or its node is lost."""
-        if self._ending is not None or self._is_silent():
-            return True
-        return bool(ray.is_initialized() and ray.wait([self._watch], timeout=0, fetch_local=False)[0])
+        return self._over.is_set() or self._is_silent()
 
     def ask_to_end(self) -> None:
         """SIGTERM."""

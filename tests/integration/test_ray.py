@@ -1,0 +1,117 @@
+"""Runs on a Ray of their own give what the engine `local` gives, and end as with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LORA = ("model.preset=tiny-qwen2", "lora.rank=4", "lora.dropout=0.1", "algo.kl_coef=0.01")
+CRITIC = ("algo=ppo", "algo.critic=own", "algo.kl_coef=0.1", "algo.kl_target=0.01")
+ACTING = (
+    *("--recipe=inverted-pendulum", "train.steps=2", "train.prompts_per_step=4", "algo.group_size=4"),
+    *("simulator.max_episode_steps=20", "eval.samples=4", "eval.every=1", "trackers=[]"),
+)
+LONG = "train.steps=100000"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(("mode=disaggregated",), id="disaggregated"),
+        pytest.param(("mode=collocated",), id="collocated", marks=pytest.mark.slow),
+        pytest.param(LORA, id="adapters", marks=pytest.mark.slow),
+        pytest.param(CRITIC, id="critic", marks=pytest.mark.slow),
+    ],
+)
+def test_a_text_run_ends_with_the_same_bits_as_locally(
+    new_job: Callable[..., Any], start: Callable[..., Any], more: tuple[str, ...]
+) -> None:
+    mode = () if any(word.startswith("mode") for word in more) else ("mode=collocated",)
+    local, ray = new_job(*more, *mode), new_job(*more, *mode)
+    for job, engine in ((local, "local"), (ray, "ray")):
+        done = start(job.args(engine=engine, ranks=2)).done(240)
+        assert done.code == 0, done.err
+    assert ray.numbers() == local.numbers()
+    assert ray.weights() == local.weights()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["collocated", "disaggregated"])
+def test_an_embodied_run_ends_with_the_same_bits_as_locally(
+    start: Callable[..., Any], tmp_path: Path, mode: str
+) -> None:
+    for engine in ("local", "ray"):
+        own = (f"--engine={engine}", "--ranks=2", f"--mode={mode}", f"--output={tmp_path / engine}")
+        done = start(["train", *ACTING, *own]).done(240)
+        assert done.code == 0, done.err
+    weights = [(tmp_path / engine / "export/model.safetensors").read_bytes() for engine in ("local", "ray")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_everything_within_three_seconds(
+    job: Any, start: Callable[..., Any], alive: Callable[..., Any]
+) -> None:
+    started = start(job.args(LONG, engine="ray", ranks=2))
+    started.wait_for(job.output, 1)
+    family = started.family()
+    began = time.monotonic()
+    os.killpg(started.process.pid, signal.SIGINT)  # as a terminal does
+    done = started.done(20)
+    assert time.monotonic() - began < 3.0
+    assert done.code == 130
+    assert "Traceback" not in done.err
+    assert not alive(family)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["host", "keeper", "driver"])
+def test_whoever_is_killed_the_run_ends_in_seconds_and_leaves_nothing(
+    job: Any, start: Callable[..., Any], alive: Callable[..., Any], victim: str
+) -> None:
+    started = start(job.args(LONG, engine="ray", ranks=2))
+    started.wait_for(job.output, 1)
+    family = started.family()
+    named = {"host": b"rlinf_core.worker.host", "keeper": b"ray::Keeper", "driver": b"rlinf_core.cli"}[victim]
+    pids = [pid for pid in family if named in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    began = time.monotonic()
+    os.kill(pids[-1] if victim != "driver" else started.process.pid, signal.SIGKILL)
+    done = started.done(20)
+    assert time.monotonic() - began < 5.0
+    assert done.code == (-9 if victim == "driver" else 1)
+    if victim != "driver":
+        assert "(pid " in done.error
+        assert "[1]" in done.error or "[0]" in done.error
+    end = time.monotonic() + 10
+    while alive(family) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not alive(family)
+
+
+def test_a_run_that_loses_a_process_goes_on_by_itself_bit_for_bit(
+    new_job: Callable[..., Any], start: Callable[..., Any]
+) -> None:
+    given = ("train.steps=5", "checkpoint.every=2")
+    whole, hurt = new_job(*given), new_job(*given)
+    reward = f"--reward={hurt.folder / 'partial_reward.py'}:slow"
+    started = start(hurt.args(reward, "engine.restarts=1", engine="local"))
+    started.wait_for(hurt.output, 3)
+    hosts = [
+        pid
+        for pid in started.family()
+        if b"rlinf_core.worker.host" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    os.kill(hosts[0], signal.SIGKILL)
+    done = started.done(120)
+    assert done.code == 0, done.err
+    assert "goes on from its last checkpoint (0 restarts left)" in done.out + done.err
+    assert whole.train().code == 0
+    assert [record["step"] for record in hurt.metrics()] == list(range(6))
+    assert hurt.numbers() == whole.numbers()
+    assert hurt.weights() == whole.weights()
