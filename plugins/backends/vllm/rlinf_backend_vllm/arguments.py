@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rlinf_core.errors import ConfigError
 from rlinf_core.isolated_rollout.fitting import (
     GIB,
     check_length,
@@ -49,8 +50,21 @@ def arguments(config: VLLMConfig, setup: Setup) -> dict[str, Any]:
     return chosen | _memory(config, setup)
 
 
+def visible_devices(config: VLLMConfig, setup: Setup, visible: str | None) -> str:
+    """What `CUDA_VISIBLE_DEVICES` has to be: vLLM takes the first that it sees. Raises `ConfigError`."""
+    first = int(setup.device.partition(":")[2] or 0)
+    count = config.tensor_parallel_size * config.pipeline_parallel_size
+    known = visible.split(",") if visible else [str(i) for i in range(first + count)]
+    if first + count > len(known):
+        raise ConfigError(
+            f"rollout.tensor_parallel_size x rollout.pipeline_parallel_size (vllm): {count} devices from "
+            f"{setup.device} on, but there are {len(known)}; choose fewer"
+        )
+    return ",".join(known[first : first + count])
+
+
 def _memory(config: VLLMConfig, setup: Setup) -> dict[str, Any]:
-    free, total = device_memory(setup.device)
+    free, total = device_memory("cpu" if setup.device == "cpu" else "cuda:0")
     if setup.device == "cpu":
         cache = (config.cache_gb or CPU_CACHE_GB) * GIB
         check_memory(cache, free, total, "rollout.cache_gb (vllm)")

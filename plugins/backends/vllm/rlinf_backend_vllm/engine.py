@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_backend_vllm import release
-from rlinf_backend_vllm.arguments import arguments
+from rlinf_backend_vllm.arguments import arguments, visible_devices
 from rlinf_core.errors import ModelError
 from rlinf_core.isolated_rollout.adapters import AdapterFolders
 from rlinf_core.isolated_rollout.engine import Hello, Installed, IsolatedEngine, Job, Progress, Setup
@@ -31,6 +31,9 @@ class VLLMEngine(IsolatedEngine):
         super().__init__(config, setup)
         self.release = release.adapter()
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        if setup.device != "cpu":
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(config, setup, visible)
         from vllm import LLM
 
         settings = arguments(config, setup)

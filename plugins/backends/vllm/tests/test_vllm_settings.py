@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rlinf_backend_vllm import release
-from rlinf_backend_vllm.arguments import arguments
+from rlinf_backend_vllm.arguments import arguments, visible_devices
 from rlinf_backend_vllm.config import VLLMConfig
 
 from rlinf_core.api import LoRAConfig
@@ -37,6 +38,14 @@ def test_a_memory_fraction_that_is_not_free_is_refused_with_the_numbers_and_a_ch
         check_memory(0.8 * 80 * GIB, 40 * GIB, 80 * GIB, "rollout.memory_fraction (vllm)")
     with pytest.raises(ConfigError, match=r"rollout.cache_gb \(vllm\): .* choose 3.60 or less"):
         check_memory(9 * GIB, 4 * GIB, 24 * GIB, "rollout.cache_gb (vllm)")
+
+
+def test_an_engine_sees_the_devices_that_are_its_own(tmp_path: Path) -> None:
+    second = replace(setup(tmp_path), device="cuda:1")
+    assert visible_devices(VLLMConfig(), second, None) == "1"
+    assert visible_devices(VLLMConfig(tensor_parallel_size=2), second, "4,5,6,7") == "5,6"
+    with pytest.raises(ConfigError, match="4 devices from cuda:1 on, but there are 4; choose fewer"):
+        visible_devices(VLLMConfig(tensor_parallel_size=2, pipeline_parallel_size=2), second, "4,5,6,7")
 
 
 def test_a_cache_beyond_this_machine_is_refused(tmp_path: Path) -> None:
