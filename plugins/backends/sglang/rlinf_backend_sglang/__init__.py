@@ -1,0 +1,1 @@
+"""Rollout by SGLang, in a process of its own environment."""
