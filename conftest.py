@@ -26,6 +26,7 @@ EXPECTED = (  # reasons for which a test may be skipped on CI
     "the engine runs in the calling process",
     "the engine runs on this machine alone",
     "the engine has no channels between hosts",
+    "two nodes on one machine need",  # root, or network namespaces
     "the model does not learn from demonstrations",
     "simulator.images (gymnasium)",  # no OpenGL library on this machine
     "simulator.images (maniskill)",  # no Vulkan driver
