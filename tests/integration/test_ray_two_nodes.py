@@ -39,11 +39,10 @@ def on_head(cluster: TwoNodes, start: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-@pytest.mark.parametrize("mode", ["collocated", "disaggregated"])
 def test_ranks_on_two_nodes_end_with_the_weights_of_ranks_on_one(
-    new_job: Callable[..., Any], start: Callable[..., Any], on_head: Callable[..., Any], mode: str
+    new_job: Callable[..., Any], start: Callable[..., Any], on_head: Callable[..., Any]
 ) -> None:
-    here, there = new_job(f"mode={mode}"), new_job(f"mode={mode}")
+    here, there = new_job("mode=collocated"), new_job("mode=collocated")
     done = on_head(there.args(*RAY, engine="ray", ranks=2)).done(240)
     assert done.code == 0, done.err
     done = start(here.args(engine="local", ranks=2)).done(240)
