@@ -43,7 +43,7 @@ $(VENV)/base: constraints.txt
 
 # The bundle first (it names the plugins by path), then the same distributions editable.
 $(VENV)/llm: $(VENV)/base $(MANIFESTS)
-	$(PIP) install -c constraints.txt ".[llm]"
+	$(PIP) install -c constraints.txt ".[llm,megatron]"
 	$(PIP) install --no-deps --no-build-isolation -e . $(addprefix -e ,$(PLUGINS))
 	touch $@
 

@@ -72,11 +72,14 @@ class AlgorithmSpec(PluginSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec(PluginSpec):
-    """`rollout` names the rollout engine used when the user names none."""
+    """`rollout` names the rollout engine used when the user names none. `check_model` is the `module:Class`
+    of what conformance checks train, for backends that know some architectures alone: a `TinyTextModel` of
+    `rlinf_core.testing.fakes` with another module."""
 
     kind: ClassVar[str] = "backends"
     provides: BackendCapabilities = field(default_factory=BackendCapabilities)
     rollout: str = ""
+    check_model: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,8 @@ class CriticWorker(TrainedWorker):
 
     @stage
     def values(self, chunks: Iterator[list[Experience]]) -> Iterator[list[Experience]]:
-        """Fill `values` and `final_value` of this rank's share of each chunk and yield it. Every rank
-        gets every chunk."""
+        """Fill `values` and `final_value` of this rank's share of each chunk and yield it, if this rank
+        speaks for the share. Every rank gets every chunk."""
         for rows in chunks:
             for part in self.updater.shares(rows, range(len(rows))):
                 found = self.updater.estimate([rows[i] for i in part or [0]], VALUES)
@@ -32,4 +32,4 @@ class CriticWorker(TrainedWorker):
                     row = rows[position]
                     row.values = found.values_BT[i, : len(row.mask)].numpy()
                     row.final_value = float(found.final_values_B[i])
-                yield [rows[i] for i in part]
+                yield [rows[i] for i in part] if self.updater.share.speaks else []

@@ -23,8 +23,8 @@ class ReferenceWorker(Worker):
 
     @stage
     def logprobs(self, chunks: Iterator[list[Experience]]) -> Iterator[list[Experience]]:
-        """Fill `reference_logprobs` of this rank's share of each chunk and yield it. Every rank gets
-        every chunk."""
+        """Fill `reference_logprobs` of this rank's share of each chunk and yield it, if this rank speaks for
+        the share. Every rank gets every chunk."""
         name = f"actor[{self.context.rank}]"
         actor = cast("ActorWorker", self.context.peers[name])
         with self.beside(name):
@@ -34,4 +34,4 @@ class ReferenceWorker(Worker):
                     computed_BT = actor.estimate(chosen, LOGPROBS, reference=True).logprobs_BT.numpy()
                     for i, logprobs_T in zip(part, computed_BT, strict=False):
                         rows[i].reference_logprobs = logprobs_T[: len(rows[i].mask)]
-                    yield [rows[i] for i in part]
+                    yield [rows[i] for i in part] if actor.updater.share.speaks else []

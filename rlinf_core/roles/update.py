@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from rlinf_core.api.backend import POLICY
+from rlinf_core.api.backend import POLICY, DataShare
 from rlinf_core.config.schema import task_of
-from rlinf_core.roles.batching import rank_micro_batches, row_tokens
+from rlinf_core.roles.batching import rank_micro_batches, row_tokens, shared_prompts
 from rlinf_core.roles.columns import Columns, Mismatch, imitation_loss
 from rlinf_core.roles.estimates import LOGPROBS, VALUES, Estimates, estimate
 from rlinf_core.roles.report import TrainReport, add
@@ -53,8 +53,7 @@ class Updater:
         self.algorithm = algorithm
         self.model = model
         self.config = config
-        self.rank = rank
-        self.ranks = ranks
+        self.share = trainer.share or DataShare(rank, ranks)
         self.micro_batch = 0  # rows at most; 0 = as many as the budget of tokens allows
 
     def objective(self, step: int) -> tuple[LossFunction, frozenset[Want]] | None:
@@ -84,20 +83,24 @@ class Updater:
         return estimate(self.trainer, self.model, rows, want, reference=reference)
 
     def shares(self, rows: Sequence[Experience], positions: Sequence[int]) -> list[list[int]]:
-        """This rank's micro-batches of the rows at these positions; some may be empty."""
+        """The micro-batches of this rank's share of the rows at these positions; some may be empty."""
         tokens = {i: row_tokens(rows[i]) for i in positions}
         costs = {i: self.model.row_cost(count) for i, count in tokens.items()}
-        groups = {i: rows[i].group for i in positions} if self.trainer.padding_free else None
+        groups = prompts = None
+        if self.trainer.padding_free:
+            groups, prompts = shared_prompts({i: rows[i] for i in positions})
+        budget, share = self.config.train.micro_batch_tokens, self.share
         cut = rank_micro_batches(
             positions,
             tokens,
-            self.ranks,
-            self.config.train.micro_batch_tokens,
+            share.count,
+            budget,
             self.micro_batch,
             costs=costs,
             groups=groups,
+            prompts=prompts,
         )
-        return cut[self.rank]
+        return cut[share.index]
 
     def accumulate(
         self,
@@ -172,7 +175,7 @@ class Updater:
             computed = self.estimate([rows[i] for i in part or [0]], want)
             if part:
                 found.put(part, computed)
-        if self.ranks > 1:
+        if self.share.count > 1:
             found.sum_over_ranks(self.trainer, want)
         found.logprobs_BT *= mask_BT
         found.values_BT *= mask_BT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -112,7 +113,7 @@ def check_backends_not_finite(subject: Subject) -> None:
 
 def check_backends_weights(subject: Subject) -> None:
     """`weights` gives every parameter, whole, under the module's names, the last bucket marked."""
-    shapes = {name: value.shape for name, value in TinyTextModel(None).module(0).named_parameters()}
+    shapes = {name: value.shape for name, value in _model(subject).module(0).named_parameters()}
     with _trainer(subject) as trainer:
         _train(trainer, [ALL])
         buckets = list(trainer.weights())
@@ -188,12 +189,22 @@ def check_backends_all_sum(subject: Subject) -> None:
 def _trainer(subject: Subject, seed: int = 0, keep_reference: bool = False) -> Iterator[Trainer]:
     context = TrainerContext(seed=seed, total_steps=10)
     trainer: Trainer = subject.build().build(
-        TinyTextModel(None), OPTIMIZER, LoRAConfig(), context, keep_reference=keep_reference
+        _model(subject), OPTIMIZER, LoRAConfig(), context, keep_reference=keep_reference
     )
     try:
         yield trainer
     finally:
         trainer.close()
+
+
+def _model(subject: Subject) -> TinyTextModel:
+    """The kit's own, or the one that the backend names."""
+    named: str = subject.spec.check_model  # type: ignore[attr-defined]
+    if not named:
+        return TinyTextModel(None)
+    module, _, attribute = named.partition(":")
+    model: TinyTextModel = getattr(importlib.import_module(module), attribute)(None)
+    return model
 
 
 def _loss(outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:

@@ -32,7 +32,7 @@ class Optimizer:
         denominator = denominator or 1.0  # no row counted, so there is no gradient either
         gradients = self.leaves.collect()
         norm = math.sqrt(float(self.leaves.square_norm(gradients))) / abs(denominator)
-        lr = self.config.lr * schedule(self.config, self.steps_taken, self.total_steps)
+        lr = self.config.lr_at(self.steps_taken, self.total_steps)
         finite = math.isfinite(norm)
         if finite and gradients:
             clip = self.config.grad_clip
@@ -87,14 +87,3 @@ class Optimizer:
 
     def _each(self, kind: str) -> list[Tensor]:
         return self._moments[kind]
-
-
-def schedule(config: OptimizerConfig, step: int, total: int) -> float:
-    """The factor on the learning rate: linear warm-up, then down to `min_lr_ratio` at step `total`."""
-    if step < config.warmup_steps:
-        return (step + 1) / config.warmup_steps
-    if config.schedule == "constant":
-        return 1.0
-    done = min(1.0, (step - config.warmup_steps) / max(1, total - config.warmup_steps))
-    left = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-    return config.min_lr_ratio + (1.0 - config.min_lr_ratio) * left

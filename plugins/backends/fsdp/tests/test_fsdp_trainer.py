@@ -1,4 +1,4 @@
-"""One rank of the fsdp backend: schedules, guards, precision, adapters, and memory."""
+"""One rank of the fsdp backend: guards, precision, adapters, and memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from rlinf_backend_fsdp.backend import FSDPBackend
 from rlinf_backend_fsdp.config import FSDPConfig
 from rlinf_backend_fsdp.lora import adapted_module
-from rlinf_backend_fsdp.optimizer import schedule
 from rlinf_backend_fsdp.trainer import FSDPTrainer
 from torch import Tensor
 
@@ -22,17 +21,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fsdp_ranks as support
 
 EVERYTHING = list(range(support.ROWS))
-
-
-def test_the_schedules_have_the_values_computed_by_hand() -> None:
-    cosine = OptimizerConfig(schedule="cosine", warmup_steps=2, min_lr_ratio=0.1)
-    assert [schedule(cosine, step, 10) for step in (0, 1, 2, 6, 10, 12)] == pytest.approx(
-        [0.5, 1.0, 1.0, 0.55, 0.1, 0.1]
-    )
-    linear = OptimizerConfig(schedule="linear")
-    assert [schedule(linear, step, 4) for step in range(6)] == pytest.approx([1, 0.75, 0.5, 0.25, 0, 0])
-    assert schedule(OptimizerConfig(warmup_steps=4), 0, 10) == 0.25
-    assert schedule(OptimizerConfig(), 99, 10) == 1.0
 
 
 @pytest.mark.parametrize("split", [[[0], [1, 2, 3], [], [4, 5, 6]], [[i] for i in EVERYTHING]])

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlinf_core.api import Decoder, Model, PolicyOutputs, TextProcessor, Want
+from rlinf_core.api import Decoder, Model, PolicyOutputs, TextProcessor, TokenRows, Want
 from rlinf_core.errors import ModelError
 from rlinf_core.types import Experience, Sampling
 from rlinf_model_hf_lm import outputs, packing, sources, value
@@ -74,6 +74,12 @@ class HFLM(Model):
         """Log-probabilities, entropies and values of the response tokens, aligned to the response."""
         eos_ids = self._processor.eos_ids
         return outputs.policy_outputs(module, inputs, want, sampling or Sampling(), eos_ids, self._packs)
+
+    def token_rows(self, inputs: Mapping[str, Tensor]) -> TokenRows:
+        """Prompt and response ids with their lengths."""
+        return TokenRows(
+            inputs["input_ids"], inputs["prompt_lengths"], inputs["response_lengths"], int(inputs["width"])
+        )
 
     @property
     def padding_free(self) -> bool:

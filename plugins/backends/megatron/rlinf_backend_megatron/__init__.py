@@ -1,0 +1,1 @@
+"""The `megatron` training backend of rlinf."""

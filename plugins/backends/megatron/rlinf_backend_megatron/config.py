@@ -1,0 +1,41 @@
+"""Settings of the `megatron` backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlinf_core.errors import ConfigError
+
+SIZES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
+
+
+@dataclass(frozen=True)
+class MegatronConfig:
+    """How one model lies on the ranks. Ranks beyond tensor x pipeline x context are data parallel."""
+
+    tensor_parallel: int = 1  # ranks that share every layer's matrices
+    pipeline_parallel: int = 1  # ranks that have some of the layers each
+    context_parallel: int = 1  # ranks that share the positions of a row; needs TransformerEngine
+    expert_parallel: int = 1  # data-parallel ranks that share the experts of a layer
+    sequence_parallel: bool = False  # split norms over the tensor-parallel ranks; needs TransformerEngine
+    distributed_optimizer: bool = True  # shard the optimizer's state over data-parallel ranks
+    precision: Literal["fp32", "bf16"] = "fp32"  # of parameters; gradients and the optimizer's are float32
+    recompute: Literal["none", "selective", "full"] = "none"  # in backward: attention, or whole layers
+    preload: str = ""  # a Python file that is run before Megatron is imported; to try things on the CPU
+
+    def __post_init__(self) -> None:
+        for name in SIZES:
+            if getattr(self, name) < 1:
+                raise ConfigError(f"backend.{name} (megatron): {getattr(self, name)} is less than 1")
+        for name, value, allowed in (
+            ("precision", self.precision, ("fp32", "bf16")),
+            ("recompute", self.recompute, ("none", "selective", "full")),
+        ):
+            if value not in allowed:
+                raise ConfigError(f"backend.{name} (megatron): {value!r} is not one of {', '.join(allowed)}")
+        if self.sequence_parallel and self.tensor_parallel == 1:
+            raise ConfigError(
+                "backend.sequence_parallel (megatron) splits over the tensor-parallel ranks, of which there "
+                "is one; raise backend.tensor_parallel or leave it out"
+            )

@@ -1,0 +1,285 @@
+"""Trains small models with Megatron on the CPU, as one rank or several, and keeps what comes out.
+
+`megatron_cases.py FOLDER NAME...` imports everything once and forks the ranks of each case. Axes: B rows, T
+response tokens.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlinf_core.api import (
+    POLICY,
+    DataShare,
+    LoRAConfig,
+    LossTerms,
+    Model,
+    OptimizerConfig,
+    PolicyOutputs,
+    TrainBatch,
+    Trainer,
+    TrainerContext,
+)
+from rlinf_core.cluster.devices import free_port
+from rlinf_core.testing.fakes import sample_of
+from rlinf_core.types import Sample, Sampling
+
+CPU = str(Path(__file__).parent / "megatron_cpu.py")
+# With a larger eps than usual, so that a gradient that is nothing but rounding does not move a weight.
+OPTIMIZER = OptimizerConfig(lr=1e-3, eps=1e-5, weight_decay=0.1, grad_clip=1.0, schedule="linear")
+DENOMINATOR = 40.0
+STEPS = 3
+
+
+def rows() -> list[Sample]:
+    """Eight rows of all lengths, the last response one token long."""
+    random = np.random.default_rng(0)
+    lengths = [*random.integers(1, 12, 7).tolist(), 1]
+    prompts = random.integers(2, 9, 8).tolist()
+    return [
+        sample_of(random.integers(6, 100, prompt), random.integers(6, 100, length), index)
+        for index, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))
+    ]
+
+
+def batch_of(model: Model, chosen: Sequence[Sample]) -> TrainBatch:
+    """Advantages depend on the row and the position alone."""
+    width = max(len(row.mask) for row in chosen)
+    mask_BT = torch.zeros(len(chosen), width, dtype=torch.bool)
+    advantages_BT = torch.zeros(len(chosen), width)
+    for i, row in enumerate(chosen):
+        length = len(row.mask)
+        mask_BT[i, :length] = True
+        advantages_BT[i, :length] = torch.linspace(-1, 1, length) + 0.1 * row.group
+    return TrainBatch(model.collate(chosen, width), mask_BT, advantages_BT, torch.zeros_like(advantages_BT))
+
+
+def loss(outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
+    """Policy gradient with entropy: both outputs get a gradient."""
+    if outputs.entropy_BT is None:
+        raise AssertionError("no entropies")
+    lost_BT = -outputs.logprobs_BT * batch.advantages_BT - 0.01 * outputs.entropy_BT
+    total = lost_BT[batch.mask_BT].sum()
+    return LossTerms(total, {"loss": (total.detach(), batch.mask_BT.sum())})
+
+
+def train(trainer: Trainer, model: Model, steps: int = STEPS) -> dict[str, Any]:
+    """Some steps on this rank's share, in two micro-batches; norms, losses of all ranks, weights, outputs."""
+    share = trainer.share or DataShare(0, 1)
+    mine = rows()[share.index :: share.count]
+    norms, losses = [], []
+    for _ in range(steps):
+        total = 0.0
+        for part in (mine[:1], mine[1:]):
+            metrics = trainer.accumulate(batch_of(model, part), loss)
+            total += metrics["loss"][0] if metrics else 0.0
+        losses.append(trainer.all_sum([total])[0])
+        norms.append(trainer.step(DENOMINATOR).grad_norm)
+    outputs = trainer.outputs(batch_of(model, rows()).inputs, POLICY)
+    return {
+        "norms": norms,
+        "losses": losses,
+        "weights": weights(trainer),
+        "outputs": {"logprobs": outputs.logprobs_BT.clone(), "entropy": _cloned(outputs.entropy_BT)},
+    }
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    """As the receivers get them."""
+    return {name: value.clone() for bucket in trainer.weights() for name, value in bucket.tensors.items()}
+
+
+def small_model(kind: str) -> Model:
+    """A tiny random model of a family."""
+    from rlinf_model_hf_lm.config import HFLMConfig
+    from rlinf_model_hf_lm.model import HFLM
+
+    if kind != "qwen3_moe":
+        return HFLM(HFLMConfig(preset={"llama": "tiny-llama", "qwen3": "tiny-qwen3"}.get(kind, "tiny-qwen2")))
+    return MixtureModel(HFLMConfig(preset="tiny-qwen3"))
+
+
+def _mixture() -> type[Model]:
+    from rlinf_model_hf_lm.model import HFLM
+
+    class Mixture(HFLM):
+        """As the preset, its layers with experts."""
+
+        def module(self, seed: int = 0) -> Any:  # Any: transformers modules are not typed
+            from transformers import AutoModelForCausalLM, Qwen3MoeConfig
+
+            torch.manual_seed(seed)
+            config = Qwen3MoeConfig(
+                vocab_size=128,
+                hidden_size=32,
+                intermediate_size=64,
+                moe_intermediate_size=16,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                head_dim=8,
+                num_experts=4,
+                num_experts_per_tok=2,
+                norm_topk_prob=True,
+            )
+            return AutoModelForCausalLM.from_config(config)
+
+    return Mixture
+
+
+MixtureModel: Any = _mixture()
+
+
+def build(model: Model, rank: int, size: int, sampling: Sampling | None = None, **settings: Any) -> Any:
+    """One rank of a Megatron trainer."""
+    from rlinf_backend_megatron.backend import MegatronBackend
+    from rlinf_backend_megatron.config import MegatronConfig
+
+    return MegatronBackend(MegatronConfig(preload=CPU, **settings)).build(
+        model,
+        OPTIMIZER,
+        LoRAConfig(),
+        TrainerContext(rank, size, total_steps=10),
+        sampling=sampling,
+        keep_reference=True,
+    )
+
+
+def trained(kind: str, **settings: Any) -> Callable[[int, int], dict[str, Any]]:
+    """A case: log-probabilities at the start, then some steps."""
+
+    def run(rank: int, size: int) -> dict[str, Any]:
+        model = small_model(kind)
+        trainer = build(model, rank, size, **settings)
+        inputs = batch_of(model, rows()).inputs
+        start = trainer.outputs(inputs, POLICY)
+        found = {"start": start.logprobs_BT.clone(), "first_weights": weights(trainer)}
+        found |= train(trainer, model)
+        found["reference"] = trainer.outputs(inputs, POLICY, reference=True).logprobs_BT.clone()
+        trainer.close()
+        return found
+
+    return run
+
+
+def truncating(rank: int, size: int) -> dict[str, Any]:
+    """Log-probabilities under every part of the sampling transform at once."""
+    model = small_model("qwen2")
+    sampling = Sampling(temperature=0.7, top_k=40, top_p=0.9, min_new_tokens=3)
+    trainer = build(model, rank, size, sampling, tensor_parallel=2)
+    found = train(trainer, model, 1)
+    trainer.close()
+    return found
+
+
+def moved(**others: Any) -> Callable[[int, int], dict[str, Any]]:
+    """A case: train two steps with TP=2, save, train on; load with other sizes, train on."""
+
+    def run(rank: int, size: int) -> dict[str, Any]:
+        model, path = small_model("qwen2"), Path(os.environ["MEGATRON_CASE_FOLDER"]) / "trainer"
+        first = build(model, rank, size, tensor_parallel=2)
+        train(first, model, 1)
+        first.mark_reference()
+        train(first, model, 1)
+        first.save(path)
+        expected = train(first, model, 2)
+        first.close()
+        second = build(model, rank, size, **others)
+        second.load(path)
+        found = train(second, model, 2)
+        inputs = batch_of(model, rows()).inputs
+        found["reference"] = second.outputs(inputs, POLICY, reference=True).logprobs_BT.clone()
+        found["version"], found["expected"] = second.version, expected
+        second.close()
+        return found
+
+    return run
+
+
+def conforms(_rank: int, _size: int) -> dict[str, str]:
+    """The outcome of every check of the conformance kit."""
+    from rlinf_core.testing.checks import run_checks
+    from rlinf_core.testing.subject import subject
+
+    checked = run_checks(subject("backends", "megatron", {"preload": CPU}))
+    return {result.name: f"{result.outcome} {result.message}".strip() for result in checked}
+
+
+CASES: dict[str, tuple[int, Callable[[int, int], dict[str, Any]]]] = {
+    "conformance": (1, conforms),
+    "one": (1, trained("qwen2")),
+    "tp2": (2, trained("qwen2", tensor_parallel=2)),
+    "pp2": (2, trained("qwen2", pipeline_parallel=2)),
+    "pp2-recomputed": (2, trained("qwen2", pipeline_parallel=2, recompute="full")),
+    "dp2": (2, trained("qwen2", distributed_optimizer=False)),
+    "dp2-distributed": (2, trained("qwen2")),
+    "tp2-pp2": (4, trained("qwen2", tensor_parallel=2, pipeline_parallel=2)),
+    "tp2-dp2": (4, trained("qwen2", tensor_parallel=2)),
+    "llama-tp2": (2, trained("llama", tensor_parallel=2)),
+    "qwen3-tp2": (2, trained("qwen3", tensor_parallel=2)),
+    "experts": (1, trained("qwen3_moe")),
+    "experts-ep2": (2, trained("qwen3_moe", expert_parallel=2)),
+    "truncating": (2, truncating),
+    "moved-to-tp2": (2, moved(tensor_parallel=2)),
+    "moved-to-pp2": (2, moved(pipeline_parallel=2)),
+    "moved-to-dp2": (2, moved()),
+}
+
+
+def main(folder: Path, names: Sequence[str]) -> int:
+    """Run the cases one after the other; the number of ranks that failed."""
+    torch.set_num_threads(1)
+    runpy.run_path(CPU)
+    import rlinf_backend_megatron.trainer  # noqa: F401 - before the ranks are forked, so that they share it
+
+    failed = 0
+    for name in names:
+        size, run = CASES[name]
+        os.environ |= {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        with tempfile.TemporaryDirectory() as scratch:
+            os.environ["MEGATRON_CASE_FOLDER"] = scratch
+            ranks = [_forked(run, rank, size, folder / f"{name}.pt") for rank in range(size)]
+            failed += sum(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) != 0 for rank in ranks)
+    return failed
+
+
+def _forked(run: Callable[[int, int], dict[str, Any]], rank: int, size: int, kept: Path) -> int:
+    process = os.fork()
+    if process:
+        return process
+    os.environ["RANK"] = str(rank)
+    code = 1
+    try:
+        found = run(rank, size)
+        if rank == size - 1:  # of the last stage, which knows the loss
+            torch.save(found, kept)
+        code = 0
+    except BaseException:  # a rank is a process of its own: its error is written here or nowhere
+        traceback.print_exc()
+    finally:
+        from multiprocessing.util import _exit_function
+
+        _exit_function()  # Megatron's checkpoints leave a helper process, which this ends
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _cloned(tensor: Tensor | None) -> Tensor:
+    if tensor is None:
+        raise AssertionError("no entropies")
+    return tensor.clone()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

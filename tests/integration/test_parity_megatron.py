@@ -1,0 +1,105 @@
+"""FSDP and Megatron do the same on the same batch: losses, gradient norms, weights and log-probabilities.
+
+However the model lies on Megatron's ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlinf_core.api import POLICY, LoRAConfig, TrainerContext
+from rlinf_core.types import Sampling
+
+TESTS = Path(__file__).parents[2] / "plugins/backends/megatron/tests"
+sys.path.insert(0, str(TESTS))
+import megatron_cases as cases  # noqa: E402
+
+QUICK = ("tp2", "pp2", "dp2-distributed")
+SLOW = tuple(
+    name for name in cases.CASES if name not in (*QUICK, "conformance") and not name.startswith("moved")
+)
+KINDS = {"llama-tp2": "llama", "qwen3-tp2": "qwen3", "experts": "qwen3_moe", "experts-ep2": "qwen3_moe"}
+TRUNCATED = Sampling(temperature=0.7, top_k=40, top_p=0.9, min_new_tokens=3)
+
+
+def ran(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What the cases keep, in processes of their own: there `torch.cuda` stands for the CPU."""
+    command = [sys.executable, "-W", "ignore", str(TESTS / "megatron_cases.py"), str(folder), *names]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, env=environment, timeout=600)
+    return {name: torch.load(folder / f"{name}.pt") for name in names}
+
+
+@cache
+def by_fsdp(kind: str, sampling: Sampling | None = None, steps: int = cases.STEPS) -> dict[str, Any]:
+    """The same training by the other backend, on one rank."""
+    from rlinf_backend_fsdp.backend import FSDPBackend
+    from rlinf_backend_fsdp.config import FSDPConfig
+
+    model = cases.small_model(kind)
+    trainer = FSDPBackend(FSDPConfig()).build(
+        model, cases.OPTIMIZER, LoRAConfig(), TrainerContext(total_steps=10), sampling=sampling
+    )
+    start = trainer.outputs(cases.batch_of(model, cases.rows()).inputs, POLICY)
+    found = {"start": start.logprobs_BT.clone(), "first_weights": cases.weights(trainer)}
+    return found | cases.train(trainer, model, steps)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return ran(tmp_path_factory.mktemp("megatron"), QUICK)
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return ran(tmp_path_factory.mktemp("megatron"), SLOW)
+
+
+def check_same(got: dict[str, Any], expected: dict[str, Any]) -> None:
+    """To 1e-4 of each number. Weights near zero may be off by 1e-6, a thousandth of a step."""
+    torch.testing.assert_close(
+        torch.tensor(got["losses"]), torch.tensor(expected["losses"]), rtol=1e-4, atol=1e-5
+    )
+    torch.testing.assert_close(torch.tensor(got["norms"]), torch.tensor(expected["norms"]), rtol=1e-4, atol=0)
+    assert set(got["weights"]) == set(expected["weights"])
+    for name, weight in expected["weights"].items():
+        torch.testing.assert_close(
+            got["weights"][name], weight, rtol=1e-4, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
+    for name, value in expected["outputs"].items():
+        torch.testing.assert_close(got["outputs"][name], value, rtol=1e-4, atol=1e-4)
+
+
+def check_case(got: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Converted weights are those that came in, and what the network says of them is what the module says."""
+    for name, weight in expected["first_weights"].items():
+        assert torch.equal(got["first_weights"][name], weight), name
+    torch.testing.assert_close(got["start"], expected["start"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(got["reference"], got["start"], rtol=0, atol=0)
+    check_same(got, expected)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_megatron_trains_as_fsdp_does(name: str, quick: dict[str, dict[str, Any]]) -> None:
+    check_case(quick[name], by_fsdp(KINDS.get(name, "qwen2")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SLOW if name != "truncating"])
+def test_megatron_trains_as_fsdp_does_in_every_layout(name: str, slow: dict[str, dict[str, Any]]) -> None:
+    check_case(slow[name], by_fsdp(KINDS.get(name, "qwen2")))
+
+
+@pytest.mark.slow
+def test_a_vocabulary_in_parts_is_cut_as_a_whole_one(slow: dict[str, dict[str, Any]]) -> None:
+    """Temperature, top-k, top-p and the least length, of which each rank sees half of the tokens."""
+    check_same(slow["truncating"], by_fsdp("qwen2", TRUNCATED, 1))
