@@ -127,7 +127,7 @@ def test_show_tells_settings_with_defaults_and_comments():
 def test_check_prints_each_check_and_its_outcome():
     output = in_process("check", "engines", "inline")
     assert "passed   check_engines_call: A host starts" in output
-    assert output.splitlines()[-1] == "engines inline: 7 of 7 checks passed or skipped"
+    assert output.splitlines()[-1] == "engines inline: 14 of 14 checks passed or skipped"
 
 
 @pytest.mark.parametrize(("python", "apart"), [(None, False), (Path("/there/bin/python"), True)])
