@@ -249,8 +249,10 @@ def wait_until_ended(pids: Iterable[int]) -> None:
 
 
 def alive(pid: int) -> bool:
+    """A process that was killed keeps its sockets until its last thread is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+        return state not in "ZX" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:
         return False
 
