@@ -100,7 +100,7 @@ class Trainer(ABC):
     """One rank of a trained policy. All ranks call the same methods in the same order."""
 
     version: int = 0  # optimizer steps taken; the version of the weights
-    padding_free: bool = False  # computes real tokens alone: micro-batches are cut by these, not by padded ones
+    padding_free: bool = False  # computes real tokens alone, and once a prompt that rows of a batch share
     share: DataShare | None = None  # of the rows; None = every rank has a share of its own
 
     @abstractmethod

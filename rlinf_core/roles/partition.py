@@ -22,6 +22,8 @@ def partition(values: Sequence[float], parts: int, *, equal_counts: bool = False
     until one is left. With `equal_counts`, numbers of members differ by one at most. The same values always
     give the same parts.
     """
+    if parts == 1:
+        return [list(range(len(values)))]
     if parts >= len(values):
         return [[i] for i in range(len(values))] + [[] for _ in range(parts - len(values))]
     ordered: list[Part] = sorted(((value, i) for i, value in enumerate(values)), key=lambda p: (-p[0], p[1]))

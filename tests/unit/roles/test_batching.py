@@ -7,13 +7,13 @@ import pytest
 
 from rlinf_core.errors import ConfigError
 from rlinf_core.roles.batching import (
-    balanced_parts,
     mini_batches,
     padded_micro_batches,
     rank_micro_batches,
     row_tokens,
+    shared_prompts,
 )
-from rlinf_core.types import Trajectory
+from rlinf_core.types import Prompt, Sample, Trajectory
 
 
 def test_an_episode_weighs_its_decisions_whatever_the_level_of_its_logprobs() -> None:
@@ -31,18 +31,43 @@ def test_an_episode_weighs_its_decisions_whatever_the_level_of_its_logprobs() ->
         assert row_tokens(row) == 4
 
 
+def alone(planned: list[list[list[int]]]) -> list[list[int]]:
+    """What each rank has, of plans of one micro-batch a rank."""
+    assert {len(batches) for batches in planned} == {1}
+    return [batches[0] for batches in planned]
+
+
 def test_rows_are_dealt_so_that_ranks_have_equal_costs() -> None:
-    assert balanced_parts(range(5), [7, 5, 4, 4, 2], 2) == [[0, 3], [1, 2, 4]]  # 11 and 11 tokens
-    # by cost, one long row weighs as much as the four others
-    assert balanced_parts(range(5), [40, 10, 10, 10, 10], 2) == [[0], [1, 2, 3, 4]]
+    for groups in (None, range(5)):
+        found = rank_micro_batches(range(5), [7, 5, 4, 4, 2], 2, 100, groups=groups)
+        assert sorted(map(sorted, alone(found))) == [[0, 3], [1, 2, 4]]  # 11 and 11 tokens
+        # by cost, one long row weighs as much as the four others
+        costs = [40, 10, 10, 10, 10]
+        found = rank_micro_batches(range(5), [7, 5, 4, 4, 2], 2, 100, costs=costs, groups=groups)
+        assert sorted(map(sorted, alone(found))) == [[0], [1, 2, 3, 4]]
 
 
-def test_groups_stay_together_on_a_rank_unless_ranks_get_uneven() -> None:
-    groups = [0, 0, 1, 1, 2, 2, 3, 3]
-    assert balanced_parts(range(8), [5, 1, 4, 2, 3, 3, 2, 4], 2, groups) == [[0, 1, 6, 7], [2, 3, 4, 5]]
-    # three groups on two ranks: 12 against 6, so rows are dealt one by one
-    found = balanced_parts(range(6), [3, 3, 3, 3, 3, 3], 2, groups)
-    assert [len(part) for part in found] == [3, 3]
+def test_groups_stay_together_for_the_sake_of_a_long_prompt() -> None:
+    tokens, groups = [25, 21, 24, 22, 23, 23, 22, 24], [0, 0, 1, 1, 2, 2, 3, 3]
+    shared = rank_micro_batches(range(8), tokens, 2, 1000, groups=groups, prompts=[20] * 8)
+    assert all({i ^ 1 for i in rank} == set(rank) for rank in alone(shared))
+    # three groups on two ranks: two prompts on one rank are less than two prompts on each of both
+    found = rank_micro_batches(range(6), [21] * 6, 2, 1000, groups=[0, 0, 1, 1, 2, 2], prompts=[20] * 6)
+    assert sorted(map(len, alone(found))) == [2, 4]
+    # but with short prompts ranks of equal loads are faster
+    found = rank_micro_batches(range(6), [21] * 6, 2, 1000, groups=[0, 0, 1, 1, 2, 2], prompts=[1] * 6)
+    assert sorted(map(len, alone(found))) == [3, 3]
+
+
+def test_a_shared_prompt_counts_once_in_a_micro_batch() -> None:
+    # 100 tokens of a prompt and 10 of each response: 140 of four rows, not 440
+    groups, prompts = [0] * 4 + [1] * 4, [100] * 8
+    assert rank_micro_batches(range(8), [110] * 8, 1, 140, groups=groups, prompts=prompts) == [
+        [[0, 1, 2, 3], [4, 5, 6, 7]]
+    ]
+    # a group that is too large is cut
+    found = rank_micro_batches(range(8), [110] * 8, 1, 120, groups=groups, prompts=prompts)[0]
+    assert sorted(map(sorted, found)) == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
 def test_padded_micro_batches_count_padded_tokens_not_real_ones() -> None:
@@ -116,3 +141,21 @@ def test_one_mini_batch_is_not_shuffled() -> None:
 def test_a_budget_below_one_names_its_key() -> None:
     with pytest.raises(ConfigError, match=r"train\.micro_batch_tokens"):
         rank_micro_batches([0], [1], 1, 0)
+
+
+def test_rows_of_one_prompt_are_found_by_its_tokens() -> None:
+    def sample(ids: list[int]) -> Sample:
+        return Sample(
+            group=0,
+            replica=0,
+            seed=0,
+            mask=np.ones(2, dtype=bool),
+            logprobs=np.zeros(2, dtype=np.float32),
+            weight_version=0,
+            prompt=Prompt(0, np.array(ids), ""),
+            response_ids=np.array([1, 2]),
+        )
+
+    groups, prompts = shared_prompts({4: sample([1, 2, 3]), 7: sample([5]), 9: sample([1, 2, 3])})
+    assert groups[4] == groups[9] != groups[7]
+    assert prompts == {4: 3, 7: 1, 9: 3}

@@ -17,7 +17,7 @@ from rlinf_model_hf_lm.model import HFLM
 from torch import Tensor
 
 from rlinf_core.api import LoRAConfig, OptimizerConfig, TrainBatch, TrainerContext, Want
-from rlinf_core.roles.batching import rank_micro_batches, row_tokens
+from rlinf_core.roles.batching import rank_micro_batches, row_tokens, shared_prompts
 from rlinf_core.testing.ranks import keep_results, policy_and_value_loss
 from rlinf_core.types import Prompt, Sample
 
@@ -79,8 +79,10 @@ def scenario(case: str) -> dict[str, Any]:  # Any: numbers and weights
     context = TrainerContext(rank=rank, world_size=size, seed=3, total_steps=10)
     trainer = FSDPBackend(settings).build(model, optimizer, lora, context)
     tokens, everyone = [row_tokens(row) for row in rows()], range(len(LENGTHS))
-    groups = [row.group for row in rows()] if trainer.padding_free else None
-    shares = rank_micro_batches(everyone, tokens, size, BUDGET, groups=groups)[rank]
+    groups = prompts = None
+    if trainer.padding_free:
+        groups, prompts = shared_prompts(dict(enumerate(rows())))
+    shares = rank_micro_batches(everyone, tokens, size, BUDGET, groups=groups, prompts=prompts)[rank]
     seen: list[int] = []
     real = attention.attend
 
