@@ -31,7 +31,7 @@ def arguments(config: SGLangConfig, setup: Setup) -> dict[str, Any]:
         "skip_tokenizer_init": True,
         "load_format": "dummy",  # the trainer sends weights before the first request
         "custom_weight_loader": [LOADER],
-        "dtype": model["dtype"] if config.dtype == "auto" else config.dtype,
+        "dtype": _dtype(config, setup, model["dtype"]),
         "context_length": check_length(config.max_length, setup, "sglang") + SPARE,
         "max_running_requests": config.max_running,
         "tp_size": config.tensor_parallel_size,
@@ -43,6 +43,13 @@ def arguments(config: SGLangConfig, setup: Setup) -> dict[str, Any]:
         "log_level": "error",
     }
     return chosen | _adapters(setup.lora) | _device(config, setup)
+
+
+def _dtype(config: SGLangConfig, setup: Setup, of_model: str) -> str:
+    """Attention in float32 is not in SGLang's kernels for GPUs."""
+    if config.dtype != "auto":
+        return config.dtype
+    return "bfloat16" if of_model == "float32" and setup.device != "cpu" else of_model
 
 
 def _adapters(lora: LoRAConfig) -> dict[str, Any]:  # Any: as in `arguments`

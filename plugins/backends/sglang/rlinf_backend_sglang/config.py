@@ -14,7 +14,9 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 class SGLangConfig:
     """How SGLang runs the model."""
 
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of its weights; auto = the model's
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = (
+        "auto"  # auto = the model's; no float32 on GPUs
+    )
     max_running: int = 256  # responses generated at once on one rank
     max_length: int = 0  # longest prompt and response together; 0 = the model's context
     memory_fraction: float = 0.4  # of a GPU's memory that weights and cache may take together

@@ -15,15 +15,10 @@ RELEASES = (pytest.param("0.5.10", marks=pytest.mark.slow), "0.5.23")
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
-    folder = tmp_path_factory.mktemp("double")
-    (folder / "sglang.py").symlink_to(Path(__file__).parent / "double" / "sglang.py")
-    information = folder / f"sglang-{request.param}.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: sglang\nVersion: {request.param}\n")
+def checked(request: pytest.FixtureRequest, doubled: Callable[[str], Path]) -> Iterator[Subject]:
     known = dict(check_rollouts._engines)
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
+        patch.syspath_prepend(doubled(request.param))
         yield subject("rollouts", "sglang", {"memory_fraction": 0.01})
     for key in check_rollouts._engines.keys() - known.keys():
         check_rollouts._engines.pop(key).close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
@@ -24,8 +26,10 @@ from rlinf_core.types import Sampling
 GIB = 2**30
 
 
-def setup(folder: Path, device: str = "cpu", lora: LoRAConfig | None = None) -> Setup:
-    model = {"dtype": "bfloat16", "num_attention_heads": 4, "num_hidden_layers": 2}
+def setup(
+    folder: Path, device: str = "cpu", lora: LoRAConfig | None = None, dtype: str = "bfloat16"
+) -> Setup:
+    model = {"dtype": dtype, "num_attention_heads": 4, "num_hidden_layers": 2}
     (folder / "config.json").write_text(json.dumps(model))
     return Setup(str(folder), (2,), 0, 256, device, seed=2**31 + 5, lora=lora or LoRAConfig())
 
@@ -63,6 +67,17 @@ def test_what_sglang_is_asked_for(tmp_path: Path) -> None:
     assert "enable_lora" not in arguments(SGLangConfig(), setup(tmp_path))
     named = arguments(SGLangConfig(), setup(tmp_path, lora=LoRAConfig(rank=4, target_modules=("q_proj",))))
     assert named["lora_target_modules"] == ["q_proj"]
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_float32_model_is_bfloat16_on_a_gpu_unless_asked_for(tmp_path: Path) -> None:
+    for device, asked, dtype in (
+        ("cpu", "auto", "float32"),
+        ("cuda:0", "auto", "bfloat16"),
+        ("cuda:0", "float32", "float32"),
+    ):
+        config = SGLangConfig(dtype=asked)  # type: ignore[arg-type]
+        assert arguments(config, setup(tmp_path, device, dtype="float32"))["dtype"] == dtype
 
 
 @pytest.mark.parametrize(
@@ -139,6 +154,19 @@ def test_the_engine_offers_adapters_and_interruption_and_no_cut_distributions() 
     assert spec.isolation is not None
     assert (spec.provides.lora, spec.provides.abort, spec.provides.stop_texts) == (True, True, True)
     assert (spec.provides.top_p, spec.provides.top_k) == (False, False)
+
+
+def test_what_runs_beside_sglang_imports_little() -> None:
+    program = "\n".join(
+        (
+            "import sys, rlinf_core.isolated_rollout.serve",
+            "import rlinf_backend_sglang.engine, rlinf_backend_sglang.loader",
+            "found = {name.partition('.')[0] for name in sys.modules}",
+            "print(*(found & {'torch', 'omegaconf', 'pluggy'}))",
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 def test_the_page_has_every_setting() -> None:

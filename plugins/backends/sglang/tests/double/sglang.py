@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import io
+import json
 import pickle
 import threading
 import time
@@ -20,6 +21,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from importlib import metadata
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -205,7 +207,7 @@ class Engine:
         asyncio.set_event_loop(self.loop)
         self.calls: list[str] = []
         self.session = False
-        self.adapters: dict[str, str] = {}
+        self.adapters: dict[str, tuple[dict[str, Any], list[str]]] = {}
         self.scheduler = Scheduler(self)
         self.tokenizer_manager = TokenizerManager(self.scheduler)
         self.scheduler.start()
@@ -223,7 +225,7 @@ class Engine:
         unknown = sampling_params.keys() - SAMPLING
         if unknown or not return_logprob or not stream:
             raise TypeError(f"unexpected keyword arguments {sorted(unknown)}")
-        if lora_path is not None and lora_path not in self.adapters:
+        if lora_path != next(iter(self.adapters), None):
             raise ValueError(f"no adapter {lora_path}; there are {sorted(self.adapters)}")
         return self._wait(State(rid, list(input_ids), dict(sampling_params), lora_path))
 
@@ -282,7 +284,12 @@ class Engine:
         return True, "Success"
 
     def load_lora_adapter(self, lora_name: str, lora_path: str, pinned: bool = False) -> Answer:
-        self.adapters[lora_name] = lora_path
+        from safetensors import safe_open
+
+        folder = Path(lora_path)
+        settings = json.loads((folder / "adapter_config.json").read_text())
+        with safe_open(folder / "adapter_model.safetensors", "pt") as tensors:
+            self.adapters[lora_name] = (settings, sorted(tensors.keys()))
         return Answer(True)
 
     def unload_lora_adapter(self, lora_name: str) -> Answer:
