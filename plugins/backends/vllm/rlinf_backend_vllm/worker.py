@@ -7,6 +7,7 @@ loader registry learns of the loader.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 
 from rlinf_backend_vllm.arguments import LOAD_FORMAT
 from rlinf_core.isolated_rollout.buckets import Bucket, digest
-from rlinf_core.isolated_rollout.layers import installed, placed, wrapped_layers
+from rlinf_core.isolated_rollout.layers import installed
 from rlinf_core.isolated_rollout.names import is_adapter
 
 
@@ -49,8 +50,8 @@ class WeightReceiver:
         model = self.model_runner.get_model()
         sent = {name: t for name, t in Bucket.from_plain(plain).tensors().items() if not is_adapter(name)}
         if sent:
-            wrapped, fused = wrapped_layers(model), _parts(model)
-            model.load_weights((placed(name, wrapped, fused), tensor) for name, tensor in sent.items())
+            with _bare(model):
+                model.load_weights(sent.items())
 
     def rlinf_finish(self) -> list[tuple[list[str], int]]:
         """Pack again what was packed, and tell what lies in the model now."""
@@ -78,6 +79,24 @@ def _weight(layer: nn.Module) -> nn.Parameter:
 
 def _has_weight(layer: nn.Module) -> bool:
     return isinstance(layer._parameters.get("weight"), nn.Parameter) and hasattr(layer, "quant_method")
+
+
+@contextmanager
+def _bare(model: nn.Module) -> Iterator[None]:
+    """Without the layers that adapters wrap around others, whose names vLLM's own loading does not know."""
+    found = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if isinstance(getattr(child, "base_layer", None), nn.Module)
+    ]
+    for parent, name, child in found:
+        setattr(parent, name, child.base_layer)
+    try:
+        yield
+    finally:
+        for parent, name, child in found:
+            setattr(parent, name, child)
 
 
 def _parts(model: nn.Module) -> dict[str, list[str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,21 @@ import torch
 from rlinf_core.api import LoRAConfig, Model, WeightBucket
 from rlinf_core.errors import ConfigError, ModelError
 from rlinf_core.isolated_rollout.proxy import IsolatedRollout
-from rlinf_core.isolation import build
+from rlinf_core.isolation import build, interpreter
 from rlinf_core.isolation.program import Program
 from rlinf_core.plugins import plugins
 from rlinf_core.testing import parametrize_with_checks
+from rlinf_core.testing.checks import checks_of
+from rlinf_core.testing.subject import Subject
 from rlinf_core.types import Prompt, Request, Sample, Sampling
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SPEC = plugins().get("rollouts", "vllm")
+OLDER = replace(  # another release, in another environment made from another lock
+    SPEC,
+    name="vllm-0.27",
+    isolation=replace(SPEC.isolation, lock="rlinf_backend_vllm/lock-0.27.txt"),
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,20 +84,41 @@ def test_vllm_keeps_the_contract_of_rollout_engines(check):
     check()
 
 
-def test_log_probabilities_are_the_trainers_within_the_stated_bounds() -> None:
-    sampling = Sampling(max_new_tokens=24, temperature=0.8, top_p=0.9, top_k=40, min_new_tokens=6)
-    for dtype, bound in (("float32", 2e-5), ("bfloat16", 0.15)):
-        model = model_of(preset="tiny-qwen3")
-        module = model.module(0)
-        engine = engine_of(model, dtype=dtype)
-        try:
-            engine.load_weights([WeightBucket(1, dict(module.named_parameters()), last=True)])
-            assert engine.verified == len(dict(module.named_parameters()))
-            samples = collect(engine.generate([requests(model)], sampling))
-        finally:
-            engine.close()
-        assert len(samples) == 16
-        assert gap(model, module, samples, sampling) < bound
+@pytest.mark.parametrize("check", checks_of("rollouts"), ids=lambda check: check.__name__)
+def test_the_older_release_keeps_it_too(check: Callable[[Subject], None]) -> None:
+    if os.environ.get("RLINF_OLDER_VLLM"):
+        build(OLDER)
+    if interpreter(OLDER) is None:
+        pytest.skip(f"the environment of {OLDER.name} is not installed; RLINF_OLDER_VLLM=1 builds it")
+    check(Subject(OLDER, OLDER.config(**OLDER.example), isolated=True))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sampling", "bound"),
+    [
+        (
+            "float32",
+            Sampling(max_new_tokens=24, temperature=0.8, top_p=0.9, top_k=40, min_new_tokens=6),
+            2e-5,
+        ),
+        ("bfloat16", Sampling(24), 0.05),
+    ],
+    ids=["float32", "bfloat16"],
+)
+def test_log_probabilities_are_the_trainers_within_the_stated_bounds(
+    dtype: str, sampling: Sampling, bound: float
+) -> None:
+    model = model_of(preset="tiny-qwen3")
+    module = model.module(0)
+    engine = engine_of(model, dtype=dtype)
+    try:
+        engine.load_weights([WeightBucket(1, dict(module.named_parameters()), last=True)])
+        assert engine.verified == len(dict(module.named_parameters()))
+        samples = collect(engine.generate([requests(model)], sampling))
+    finally:
+        engine.close()
+    assert len(samples) == 16
+    assert gap(model, module, samples, sampling) < bound
 
 
 def test_adapters_change_with_every_update_and_the_base_stays() -> None:
