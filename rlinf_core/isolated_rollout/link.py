@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import select
 import threading
@@ -48,7 +49,7 @@ class Link:
         self.hello: dict[str, Any] | None = None  # Any: plain values
         self._answers: dict[int, Any] = {}
         self._errors: dict[int, RlinfError] = {}
-        self._calls = 0
+        self._numbers = itertools.count(1)
         self._dead: RlinfError | None = None
         self._reading = threading.RLock()
         self._pinged = time.monotonic()
@@ -84,9 +85,9 @@ class Link:
 
     def ask(self, kind: Kind, **said: Any) -> int:  # Any: plain values
         """Send it; the number is for `answer`."""
-        self._calls += 1
-        self.send(kind, {"call": self._calls, **said})
-        return self._calls
+        number = next(self._numbers)
+        self.send(kind, {"call": number, **said})
+        return number
 
     def answer(self, number: int) -> Any:  # Any: plain values
         """Wait for it. Raises what the process raised."""

@@ -29,7 +29,8 @@ class Isolation:
     """How an environment of a plugin's own is made, for packages that exclude those of others.
 
     In it are the packages of `lock` alone. The classes that run there import these, the standard library,
-    `rlinf_core.api`, `.errors`, `.types`, `.simulators` and `.media`, and nothing else.
+    `rlinf_core.api`, `.errors`, `.types`, and of simulators `.simulators` and `.media`, of rollout engines
+    `.isolated_rollout`, and nothing else.
     """
 
     lock: str  # a requirements file inside the plugin's package: "rlinf_sim_x/lock.txt"
@@ -84,8 +85,8 @@ class BackendSpec(PluginSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSpec(PluginSpec):
-    """With an `isolation`, `target` is an `IsolatedEngine` (`rlinf_core.isolated_rollout`). `checked_with` names
-    a model plugin, and its settings, for conformance checks of an engine that cannot run any model."""
+    """With an `isolation`, `target` is an `IsolatedEngine` (`rlinf_core.isolated_rollout`). `checked_with`
+    names a model plugin, and its settings, for conformance checks of an engine that cannot run any model."""
 
     kind: ClassVar[str] = "rollouts"
     provides: RolloutCapabilities = field(default_factory=RolloutCapabilities)
