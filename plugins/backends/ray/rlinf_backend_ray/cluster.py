@@ -15,6 +15,8 @@ from rlinf_backend_ray.config import RayConfig
 from rlinf_core.errors import ConfigError
 
 _OBJECT_STORE_BYTES = 100 * 2**20  # of a Ray of our own: tensors do not pass through it
+_SETTINGS, _FRAME_HEAD = 4, 9  # the type of a frame of HTTP/2, and the bytes before its content
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -68,7 +70,7 @@ def address_of(config: RayConfig) -> str:
 
 def _join(address: str, config: RayConfig) -> None:
     if address != "auto":
-        _reach(address, config.connect_timeout_s)
+        reach(address, config.connect_timeout_s)
     try:
         ray.init(address=address, **_options(config))
     except (ConnectionError, RuntimeError, ValueError, RayError) as error:
@@ -99,17 +101,32 @@ def _options(config: RayConfig) -> dict[str, Any]:  # Any: arguments of `ray.ini
     return {"runtime_env": dict(config.runtime_env) or None, "logging_level": "error", "log_to_driver": True}
 
 
-def _reach(address: str, timeout_s: float) -> None:
-    """Ray itself would wait for minutes."""
+def reach(address: str, timeout_s: float) -> None:
+    """Raises `ConfigError` where no Ray answers; Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout_s).close()
+        with socket.create_connection((host, int(port)), timeout_s) as sock:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":
+                _greet(sock)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"engine ray: nobody answers at {address} within {timeout_s:g} s ({error}); start a cluster with "
+            f"engine ray: no Ray answers at {address} within {timeout_s:g} s ({error}); start a cluster with "
             f"`ray start --head --port={port}` there, correct engine.address (or RAY_ADDRESS), or leave both "
             "out for a Ray on this machine alone"
         ) from error
+
+
+def _greet(sock: socket.socket) -> None:
+    """Say hello as HTTP/2 clients do; servers answer with their settings. Raises `OSError`."""
+    sock.sendall(_HELLO)
+    answer = b""
+    while len(answer) < _FRAME_HEAD:
+        more = sock.recv(_FRAME_HEAD - len(answer))
+        if not more:
+            raise ConnectionError("it hung up")
+        answer += more
+    if answer[3] != _SETTINGS:
+        raise ConnectionError("what listens there speaks another protocol")
 
 
 def _sum(bundles: Sequence[Mapping[str, float]]) -> dict[str, float]:

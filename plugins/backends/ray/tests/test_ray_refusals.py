@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 import time
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import pytest
 import ray
+from rlinf_backend_ray.cluster import reach
 from rlinf_backend_ray.config import RayConfig
 from rlinf_backend_ray.engine import RayEngine
 from rlinf_backend_ray.keeper import Keeper
@@ -33,15 +35,31 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], says: s
         RayConfig(**settings)
 
 
-def test_a_cluster_that_does_not_answer_is_named_in_time_with_what_to_do(monkeypatch: Any) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
+@pytest.mark.parametrize("there", ["nobody", "silence", "another program"])
+def test_a_cluster_that_does_not_answer_is_named_with_what_to_do(monkeypatch: Any, there: str) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    began = time.monotonic()
-    with pytest.raises(ConfigError, match=rf"nobody answers at {address} .*ray start --head --port"):
-        RayEngine(RayConfig(address=address)).nodes(0)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if there != "nobody":
+            listener.listen()
+        if there == "another program":
+            threading.Thread(target=_speak_http, args=(listener,), daemon=True).start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(ConfigError, match=rf"no Ray answers at {address} .*ray start --head --port"):
+            RayEngine(RayConfig(address=address, connect_timeout_s=1.0)).nodes(0)
     assert time.monotonic() - began < 10
+
+
+def _speak_http(listener: socket.socket) -> None:
+    sock, _ = listener.accept()
+    with sock:
+        sock.recv(100)
+        sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_a_ray_that_answers_is_joined_without_complaint(ray_here: str) -> None:
+    reach(ray_here, 10.0)
 
 
 @pytest.mark.parametrize("found", ["1.13.0", ""])
