@@ -62,7 +62,7 @@ class Installed:
     """A weight as it lies in the engine: made of the sent ones with these `names`, or of some of them.
 
     `digest` is the sum of `buckets.digest` over all that holds them. Where `copies` processes hold parts or
-    all of it, it may be as many times that of what was sent.
+    all of it, it may be that of what was sent as many times, or a divisor of that.
     """
 
     names: tuple[str, ...]
