@@ -13,7 +13,7 @@ from typer.main import get_command as as_command
 from rlinf_core import __version__
 from rlinf_core.errors import RlinfError, WorkerError
 
-COMMANDS = ("train", "plan", "demos", "config", "plugins", "doctor")  # modules of this package with `app` or `command`
+COMMANDS = ("train", "plan", "demos", "config", "plugins", "doctor")  # modules here with `app` or `command`
 INTERRUPTED = 130
 
 
