@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,14 +28,20 @@ Shared = Callable[[dict[str, torch.Tensor]], Bucket]
 
 @pytest.fixture
 def make(doubled: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    monkeypatch.syspath_prepend(doubled("0.5.23"))
     monkeypatch.setattr(arguments, "device_memory", lambda device: (40 * GIB, 80 * GIB))
     spec = plugins().get("models", "hf_lm")
     model = spec.load()(spec.config(preset="tiny-qwen2"))
     model.export_architecture(tmp_path)
 
-    def build(device: str = "cpu", rank: int = 0, **settings: Any) -> SGLangEngine:
-        setup = Setup(str(tmp_path), (2,), 0, 512, device, lora=LoRAConfig(rank=rank, alpha=8.0))
+    def build(
+        device: str = "cpu",
+        rank: int = 0,
+        release: str = "0.5.23",
+        eos_ids: tuple[int, ...] = (2,),
+        **settings: Any,
+    ) -> SGLangEngine:
+        monkeypatch.syspath_prepend(doubled(release))
+        setup = Setup(str(tmp_path), eos_ids, 0, 512, device, lora=LoRAConfig(rank=rank, alpha=8.0))
         return SGLangEngine(SGLangConfig(**settings), setup)
 
     yield build
@@ -92,6 +99,23 @@ def test_a_job_is_ended_before_sglang_has_heard_of_it(make: Make) -> None:
     engine.add([Job(1, [5], 3, most=9)], Sampling(), stream=True)
     assert engine.abort([1]) == [Progress(1, [], [], "abort")]
     assert not engine.engine.tokenizer_manager.rid_to_state
+
+
+def test_a_job_is_ended_while_sglang_hears_of_it(make: Make) -> None:
+    engine = make()
+    engine.add([Job(1, [5], 3, most=400, least=400)], Sampling(), stream=True)
+    engine.loop.run_until_complete(asyncio.sleep(0))
+    made = engine.abort([1])
+    assert made[-1].finish == "abort"
+    assert sum(len(each.token_ids) for each in made) < 400
+
+
+@pytest.mark.parametrize("release", ["0.5.10", "0.5.23"])
+def test_a_response_whose_last_token_may_end_it_has_stopped(release: str, make: Make) -> None:
+    """SGLang 0.5.10 says that it has reached its length."""
+    engine = make(release=release, eos_ids=tuple(range(128)))
+    engine.add([Job(1, [5], 3, most=1)], Sampling(), stream=False)
+    assert all_of(engine)[-1].finish == "stop"
 
 
 def test_ending_a_job_leaves_those_whose_numbers_begin_like_its_own(make: Make) -> None:

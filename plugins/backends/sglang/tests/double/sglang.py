@@ -81,6 +81,9 @@ class Model(nn.Module):
     def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
         return self.whole.named_parameters(*args, **kwargs)
 
+    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+        return self.whole.named_modules(*args, **kwargs)
+
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         known = dict(self.named_parameters())
         for name, tensor in weights:
