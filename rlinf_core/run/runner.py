@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api import OptimizerConfig
 from rlinf_core.comm.stream import Stream
-from rlinf_core.errors import CheckpointError
+from rlinf_core.errors import CheckpointError, WorkerDied
 from rlinf_core.flows.flow import StepResult, merge_reports, record
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.setup import build
@@ -137,7 +137,7 @@ class Runner:
                 self._train()
             if self._interrupt.requested:
                 patience = HURRIED_STOP_S
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, WorkerDied):  # those that wait for a dead one do not end by themselves
             patience = HURRIED_STOP_S
             raise
         finally:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -17,6 +20,7 @@ from rlinf_core.errors import ConfigError
 _OBJECT_STORE_BYTES = 100 * 2**20  # of a Ray of our own: tensors do not pass through it
 _SETTINGS, _FRAME_HEAD = 4, 9  # the type of a frame of HTTP/2, and the bytes before its content
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
+_AUTOSCALER = b"/ray/autoscaler/_private/monitor.py"
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -54,6 +58,8 @@ class RayCluster:
 
     def close(self) -> None:
         """Leave; no effect on a connection that others had made."""
+        if self.own:
+            _end_autoscaler()
         if not self._was_here:
             ray.shutdown()
 
@@ -95,6 +101,15 @@ def _start(cpus: int, config: RayConfig) -> None:
         )
     except (RuntimeError, TimeoutError, OSError) as error:
         raise ConfigError(f"engine ray: no Ray could be started on this machine: {error}") from error
+
+
+def _end_autoscaler() -> None:
+    """That of our own Ray has nothing to scale, and takes a second to end when Ray asks it to."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            parent = int((process / "stat").read_text().rpartition(") ")[2].split()[1])
+            if parent == os.getpid() and _AUTOSCALER in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _options(config: RayConfig) -> dict[str, Any]:  # Any: arguments of `ray.init`
