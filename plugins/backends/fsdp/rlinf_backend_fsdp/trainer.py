@@ -24,7 +24,6 @@ from rlinf_backend_fsdp.policy import (
     wants_sharding,
 )
 from rlinf_backend_fsdp.reference import Reference
-from rlinf_backend_fsdp.shelf import Shelf, borrowed, stored_bytes
 from rlinf_backend_fsdp.world import join_world
 from rlinf_core.api import (
     POLICY,
@@ -42,6 +41,7 @@ from rlinf_core.api import (
     WeightBucket,
 )
 from rlinf_core.errors import ConfigError
+from rlinf_core.shelf import Shelf, borrowed, stored_bytes
 from rlinf_core.types import Sampling
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from rlinf_backend_fsdp.backend import FSDPBackend
 from rlinf_backend_fsdp.config import FSDPConfig
-from rlinf_backend_fsdp.shelf import storages
 from rlinf_backend_fsdp.trainer import FSDPTrainer
 from torch import Tensor, nn
 
@@ -25,6 +24,7 @@ from rlinf_core.api import (
     TrainerContext,
     Want,
 )
+from rlinf_core.shelf import storages
 from rlinf_core.testing.ranks import keep_results
 from rlinf_core.types import Experience, Sampling
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 from rlinf_backend_fsdp.config import FSDPConfig, HFRolloutConfig
 from rlinf_backend_fsdp.rollout import HFRollout
-from rlinf_backend_fsdp.shelf import Shelf, storages
 from rlinf_backend_fsdp.trainer import FSDPTrainer
 from torch import Tensor
 
 from rlinf_core.api import LoRAConfig, TrainerContext
 from rlinf_core.errors import ConfigError
+from rlinf_core.shelf import Shelf, storages
 from rlinf_core.testing.fakes import TinyTextModel
 from rlinf_core.types import Prompt, Request, Sampling
 
@@ -56,8 +56,8 @@ def elsewhere(trainer: FSDPTrainer) -> FSDPTrainer:
 
 
 def what_the_shelf_frees() -> float:
-    """MiB. In a process of its own: where much was allocated before, a freed storage may stay with it for what
-    comes next."""
+    """MiB. In a process of its own: where much was allocated before, a freed storage may stay with it for
+    what comes next."""
     moved, zeros = torch.ones(16_000_000), torch.ones(16_000_000).zero_()
     shelf = Shelf()
     before = resident_mb()

@@ -7,6 +7,7 @@ from typing import Literal
 
 from rlinf_core.errors import ConfigError
 
+OFFLOADED = ("weights", "optimizer", "gradients")
 SIZES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 
 
@@ -16,12 +17,13 @@ class MegatronConfig:
 
     tensor_parallel: int = 1  # ranks that share every layer's matrices
     pipeline_parallel: int = 1  # ranks that have some of the layers each
-    context_parallel: int = 1  # ranks that share the positions of a row; needs TransformerEngine
+    context_parallel: int = 1  # ranks that share the positions of a row
     expert_parallel: int = 1  # data-parallel ranks that share the experts of a layer
     sequence_parallel: bool = False  # split norms over the tensor-parallel ranks; needs TransformerEngine
     distributed_optimizer: bool = True  # shard the optimizer's state over data-parallel ranks
     precision: Literal["fp32", "bf16"] = "fp32"  # of parameters; gradients and the optimizer's are float32
     recompute: Literal["none", "selective", "full"] = "none"  # in backward: attention, or whole layers
+    offload: tuple[str, ...] = OFFLOADED  # what leaves the device for others
     preload: str = ""  # a Python file that is run before Megatron is imported; to try things on the CPU
 
     def __post_init__(self) -> None:
@@ -34,6 +36,12 @@ class MegatronConfig:
         ):
             if value not in allowed:
                 raise ConfigError(f"backend.{name} (megatron): {value!r} is not one of {', '.join(allowed)}")
+        unknown = [name for name in self.offload if name not in OFFLOADED]
+        if unknown:
+            raise ConfigError(
+                f"backend.offload (megatron): {unknown[0]!r} cannot be offloaded; there are "
+                f"{', '.join(OFFLOADED)}"
+            )
         if self.sequence_parallel and self.tensor_parallel == 1:
             raise ConfigError(
                 "backend.sequence_parallel (megatron) splits over the tensor-parallel ranks, of which there "

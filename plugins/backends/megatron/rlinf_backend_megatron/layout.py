@@ -90,12 +90,8 @@ def _check_experts(config: MegatronConfig, model: Architecture, data_ranks: int)
 
 
 def _check_without_engine(config: MegatronConfig) -> None:
-    for name, wanted in (
-        ("sequence_parallel", config.sequence_parallel),
-        ("context_parallel", config.context_parallel > 1),
-    ):
-        if wanted:
-            raise ConfigError(
-                f"backend.{name} (megatron): {getattr(config, name)} needs TransformerEngine, which is not "
-                "installed; pip install 'transformer-engine[pytorch]' on a machine with CUDA, or leave it out"
-            )
+    if config.sequence_parallel:
+        raise ConfigError(
+            "backend.sequence_parallel (megatron) needs TransformerEngine, which is not installed; pip "
+            "install 'transformer-engine[pytorch]' on a machine with CUDA, or leave it out"
+        )

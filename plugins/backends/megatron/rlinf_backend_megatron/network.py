@@ -15,6 +15,7 @@ from megatron.core.tensor_parallel import (
     ColumnParallelLinear,
     RowParallelLinear,
     VocabParallelEmbedding,
+    gather_from_sequence_parallel_region,
     set_tensor_model_parallel_attributes,
 )
 from megatron.core.transformer.moe import moe_utils
@@ -24,6 +25,7 @@ from torch.nn import functional
 
 from rlinf_backend_megatron.architecture import Architecture
 from rlinf_backend_megatron.config import MegatronConfig
+from rlinf_backend_megatron.context import causal_mask
 from rlinf_backend_megatron.release import has_transformer_engine
 from rlinf_core.errors import ConfigError
 
@@ -55,7 +57,8 @@ class Network(GPTModel):  # type: ignore[misc]  # Megatron is not typed
 
 
 class CausalAttention(nn.Module):
-    """Megatron's core attention by torch's fused kernels, where TransformerEngine is not installed."""
+    """Megatron's core attention by torch's fused kernels, where TransformerEngine is not installed. Ranks
+    that share positions gather keys and values of all of them."""
 
     def __init__(self, config: Any, softmax_scale: float | None = None, **_others: Any) -> None:
         super().__init__()
@@ -65,12 +68,24 @@ class CausalAttention(nn.Module):
         self, query_SBND: Tensor, key_SBGD: Tensor, value_SBGD: Tensor, *_mask: Any, **_others: Any
     ) -> Tensor:
         """`[S, B, N * D]`."""
+        size, mask = parallel_state.get_context_parallel_world_size(), None
+        if size > 1:
+            rank, group = (
+                parallel_state.get_context_parallel_rank(),
+                parallel_state.get_context_parallel_group(),
+            )
+            mask = causal_mask(len(query_SBND) * size, rank, size).to(query_SBND.device)
+            key_SBGD, value_SBGD = (
+                gather_from_sequence_parallel_region(found.contiguous(), group=group)
+                for found in (key_SBGD, value_SBGD)
+            )
         query, key, value = (found.permute(1, 2, 0, 3) for found in (query_SBND, key_SBGD, value_SBGD))
         mixed_BNSD = functional.scaled_dot_product_attention(
             query,
             key,
             value,
-            is_causal=True,
+            attn_mask=mask,
+            is_causal=mask is None,
             scale=self.scale,
             enable_gqa=query.shape[1] != key.shape[1],
         )

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel, finalize_model_grads
 from megatron.core.optimizer import OptimizerConfig as MegatronOptimizerConfig
 from megatron.core.optimizer import get_megatron_optimizer
+from torch import Tensor
 
 from rlinf_backend_megatron.config import MegatronConfig
 from rlinf_core.api import OptimizerConfig, StepStats
@@ -77,6 +78,16 @@ class Optimizer:
         self._network.zero_grad_buffer()
         self.inner.zero_grad()
 
+    def tensors(self) -> list[Tensor]:
+        """Main parameters, which may be the network's own, and every tensor of the state."""
+        found = []
+        for part in self.parts():
+            found += [main for group in part.optimizer.param_groups for main in group["params"]]
+            found += [
+                held for state in part.optimizer.state.values() for held in state.values() if _is_large(held)
+            ]
+        return found
+
     def parts(self) -> list[Any]:
         """Optimizers of shared parameters and of experts, whose ranks differ."""
         return list(getattr(self.inner, "chained_optimizers", None) or [self.inner])
@@ -93,6 +104,10 @@ def _prime(inner: Any) -> None:
                 "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
                 "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
             }
+
+
+def _is_large(held: Any) -> bool:
+    return isinstance(held, Tensor) and held.dim() > 0
 
 
 def _square_norm(part: Any) -> float:

@@ -13,13 +13,16 @@ def rlinf_register_backends() -> list[BackendSpec]:
     return [
         BackendSpec(
             name="megatron",
-            summary="Megatron-Core training of language models, tensor, pipeline, expert and data parallel",
+            summary="Megatron-Core training of language models, parallel in five ways",
             config=MegatronConfig,
             target="rlinf_backend_megatron.backend:MegatronBackend",
             rollout="hf",
             check_model="rlinf_backend_megatron.check_model:CheckModel",
             provides=BackendCapabilities(
-                modalities=frozenset({"text"}), precisions=frozenset({"fp32", "bf16"}), reference=True
+                modalities=frozenset({"text"}),
+                offload=True,
+                precisions=frozenset({"fp32", "bf16"}),
+                reference=True,
             ),
         )
     ]

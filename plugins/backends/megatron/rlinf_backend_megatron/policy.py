@@ -1,6 +1,7 @@
 """What the network says of token rows: log-probabilities and entropies, computed on the last stage.
 
-Axes: B rows, S positions, T response positions, H hidden size, N response tokens of all rows.
+Axes: B rows, S positions, L those whose hidden states a rank has, T response positions, H hidden size, N
+response tokens of all rows, M those that this rank judges.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from megatron.core import tensor_parallel
 from torch import Tensor
 from torch.nn import functional
 
+from rlinf_backend_megatron.context import places_in, positions_of
 from rlinf_backend_megatron.head import Choice, Vocabulary, parallel_logprobs
 from rlinf_backend_megatron.network import Network
 from rlinf_backend_megatron.world import World
@@ -22,22 +24,52 @@ from rlinf_core.types import Sampling
 class Judge:
     """Makes policy outputs of a network's hidden states, under one sampling transform."""
 
-    def __init__(self, world: World, vocabulary: int, sampling: Sampling, ends: Collection[int]) -> None:
+    def __init__(
+        self, world: World, vocabulary: int, sampling: Sampling, ends: Collection[int], multiple: int
+    ) -> None:
         self.world = world
         self.tokens = vocabulary
         self.sampling = sampling
         self.ends = tuple(ends)
+        self.multiple = multiple
 
     def outputs(self, network: Network, hidden_SBH: Tensor, rows: TokenRows) -> PolicyOutputs:
         """`[B, T]` in float32; 0 past a row's end."""
         mask_BT, source_BT = response_positions(rows)
-        row_N = mask_BT.nonzero()[:, 0]
-        source_N = source_BT[mask_BT]
-        hidden_NH = self._whole(hidden_SBH, network)[source_N, row_N]
-        choice = self._choice(rows.ids_BS[row_N, source_N + 1], mask_BT)
-        weight_VH = network.head_weight()
-        logprobs_N, entropy_N = parallel_logprobs(hidden_NH, weight_VH, self._vocabulary(weight_VH), choice)
+        row_N, source_N = mask_BT.nonzero()[:, 0], source_BT[mask_BT]
+        ids_N = rows.ids_BS[row_N, source_N + 1]
+        early_N = mask_BT.nonzero()[:, 1] < self.sampling.min_new_tokens
+        hidden_LBH, weight_VH = self._whole(hidden_SBH, network), network.head_weight()
+        place_N = self._places(len(hidden_LBH), mask_BT.device)[source_N]
+        mine_N = place_N >= 0
+        hidden_MH = hidden_LBH[place_N[mine_N], row_N[mine_N]]
+        choice = self._choice(ids_N[mine_N], early_N[mine_N])
+        found = parallel_logprobs(hidden_MH, weight_VH, self._vocabulary(weight_VH), choice)
+        logprobs_N, entropy_N = (self._of_all(values_M, mine_N) for values_M in found)
         return PolicyOutputs(_spread(logprobs_N, mask_BT), _spread(entropy_N, mask_BT))
+
+    def network_ids(self, rows: TokenRows) -> tuple[Tensor, int]:
+        """What this rank's network reads, and the positions of all ranks: all but the last one, which
+        predicts nothing, padded to a multiple of what ranks share."""
+        ids_BS = rows.ids_BS[:, :-1]
+        ids_BS = functional.pad(ids_BS, (0, -ids_BS.shape[1] % self.multiple))
+        length, size = ids_BS.shape[1], self.world.layout.context
+        return ids_BS[:, positions_of(length, self.world.context_rank, size).to(ids_BS.device)], length
+
+    def _places(self, local: int, device: torch.device) -> Tensor:
+        size = self.world.layout.context
+        mine_L = positions_of(local * size, self.world.context_rank, size).to(device)
+        return places_in(mine_L, local * size)
+
+    def _of_all(self, values_M: Tensor, mine_N: Tensor) -> Tensor:
+        """The values of all ranks' positions; in backward each rank takes the gradient of its own."""
+        values_N = values_M.new_zeros(mine_N.shape).masked_scatter(mine_N, values_M)
+        if self.world.layout.context == 1:
+            return values_N
+        summed: Tensor = tensor_parallel.reduce_from_tensor_model_parallel_region(
+            values_N, group=self.world.context_group
+        )
+        return summed
 
     def _whole(self, hidden_SBH: Tensor, network: Network) -> Tensor:
         """All positions; in backward the gradient's parts, of each rank's tokens, are summed."""
@@ -50,10 +82,10 @@ class Judge:
         copied: Tensor = tensor_parallel.copy_to_tensor_model_parallel_region(hidden_SBH, group=group)
         return copied
 
-    def _choice(self, ids_N: Tensor, mask_BT: Tensor) -> Choice:
-        least = self.sampling.min_new_tokens
-        early_N = mask_BT.nonzero()[:, 1] < least if least else None
-        return Choice(ids_N, self.sampling, early_N, self.ends if least else ())
+    def _choice(self, ids_N: Tensor, early_N: Tensor) -> Choice:
+        if not self.sampling.min_new_tokens:
+            return Choice(ids_N, self.sampling)
+        return Choice(ids_N, self.sampling, early_N, self.ends)
 
     def _vocabulary(self, weight_VH: Tensor) -> Vocabulary:
         size = len(weight_VH)
@@ -66,12 +98,6 @@ def response_positions(rows: TokenRows) -> tuple[Tensor, Tensor]:
     steps_T = torch.arange(rows.width, device=rows.ids_BS.device)
     mask_BT = steps_T < rows.response_lengths_B[:, None]
     return mask_BT, steps_T + rows.prompt_lengths_B[:, None] - 1
-
-
-def network_ids(rows: TokenRows, multiple: int) -> Tensor:
-    """What the network reads: all but the last position, which predicts nothing, padded to a multiple."""
-    ids_BS = rows.ids_BS[:, :-1]
-    return functional.pad(ids_BS, (0, -ids_BS.shape[1] % multiple))
 
 
 def _spread(values_N: Tensor, mask_BT: Tensor) -> Tensor:

@@ -12,24 +12,25 @@ from torch import Tensor
 Finish = Callable[[Tensor], Tensor]  # hidden states of the last stage -> what is minimised
 
 
-def run_micro_batch(network: Any, ids_BS: Tensor, finish: Finish, *, backward: bool) -> None:
-    """`finish` is called on the last stage alone. Any: the network may be wrapped.
+def run_micro_batch(network: Any, ids_BL: Tensor, length: int, finish: Finish, *, backward: bool) -> None:
+    """`length` counts the positions of all ranks that share them. `finish` is called on the last stage alone.
+    Any: the network may be wrapped.
 
     One micro-batch is in the pipeline at a time, so that its loss is known before the next one comes.
     """
 
     def finished(hidden_SBH: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        return finish(hidden_SBH), torch.zeros((), dtype=torch.int, device=ids_BS.device), {}
+        return finish(hidden_SBH), torch.zeros((), dtype=torch.int, device=ids_BL.device), {}
 
     def forward(_batches: Any, stage: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
-        return stage(ids_BS), finished
+        return stage(ids_BL), finished
 
     get_forward_backward_func()(
         forward_step_func=forward,
         data_iterator=None,
         model=[network],
         num_microbatches=1,
-        seq_length=ids_BS.shape[1],
-        micro_batch_size=len(ids_BS),
+        seq_length=length,
+        micro_batch_size=len(ids_BL),
         forward_only=not backward,
     )

@@ -17,7 +17,7 @@ from rlinf_backend_megatron.config import MegatronConfig
 from rlinf_backend_megatron.exchange import Exchange
 from rlinf_backend_megatron.network import Network, build_network
 from rlinf_backend_megatron.optimizer import Optimizer
-from rlinf_backend_megatron.policy import Judge, network_ids
+from rlinf_backend_megatron.policy import Judge
 from rlinf_backend_megatron.schedule import run_micro_batch
 from rlinf_backend_megatron.world import World
 from rlinf_core.api import (
@@ -37,6 +37,7 @@ from rlinf_core.api import (
     WeightBucket,
 )
 from rlinf_core.errors import ConfigError
+from rlinf_core.shelf import Shelf, stored_bytes
 from rlinf_core.types import Sampling
 
 BUCKET_BYTES = 64 << 20
@@ -72,15 +73,19 @@ class MegatronTrainer(Trainer):
         self.exchange = Exchange(self.network, architecture, world)
         self.optimizer = Optimizer(optimizer, context.total_steps, self.wrapped, config)
         ends = model.processor().eos_ids
-        self._judge = Judge(world, architecture.vocabulary, sampling or Sampling(), ends)
-        self._multiple = config.context_parallel * 2 if config.context_parallel > 1 else 1
-        self._multiple *= config.tensor_parallel if config.sequence_parallel else 1
+        multiple = config.context_parallel * 2 if config.context_parallel > 1 else 1
+        multiple *= config.tensor_parallel if config.sequence_parallel else 1
+        self._judge = Judge(world, architecture.vocabulary, sampling or Sampling(), ends, multiple)
+        self._shelf = Shelf()
+        self.host_is_elsewhere = world.device.type != "cpu"
+        self._pending = False  # gradients that no step has used
 
     def outputs(
         self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
     ) -> PolicyOutputs:
         """Outputs without gradient, the same on every rank of the model."""
         self._check(want)
+        self.onload()
         network = self.reference_network() if reference else self.network
         rows = self._rows(inputs)
         shape = len(rows.ids_BS), rows.width
@@ -94,13 +99,15 @@ class MegatronTrainer(Trainer):
             return hidden_SBH.new_zeros(())
 
         with torch.no_grad():
-            run_micro_batch(network, network_ids(rows, self._multiple), finish, backward=False)
+            run_micro_batch(network, *self._judge.network_ids(rows), finish, backward=False)
         logprobs_BT, entropy_BT = self.world.from_stage(both_2BT, self.world.layout.pipeline - 1)
         return PolicyOutputs(logprobs_BT, entropy_BT)
 
     def accumulate(self, batch: TrainBatch, loss: LossFunction, want: frozenset[Want] = POLICY) -> MetricSums:
         """Add the gradient of one micro-batch's summed loss. Metrics are those of the last stage."""
         self._check(want)
+        self.onload()
+        self._pending = True
         empty = not bool(batch.mask_BT.any())
         if empty and self.world.layout.expert == 1:
             return {}
@@ -116,12 +123,14 @@ class MegatronTrainer(Trainer):
                 metrics[name] = (float(total), float(count))
             return terms.total
 
-        run_micro_batch(self.wrapped, network_ids(rows, self._multiple), finish, backward=True)
+        run_micro_batch(self.wrapped, *self._judge.network_ids(rows), finish, backward=True)
         return metrics
 
     def step(self, denominator: float) -> StepStats:
         """One optimizer step with the gradient of the mean."""
+        self.onload()
         stats = self.optimizer.step(denominator)
+        self._pending = False
         self.version += 1
         return stats
 
@@ -134,6 +143,7 @@ class MegatronTrainer(Trainer):
     def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
         """Whole tensors under Hugging Face names in buckets of some 64 MB; they are copies, since Megatron
         holds several of them as one."""
+        self.onload()
         bucket, size = WeightBucket(self.version), 0
         for name, tensor in self._stream():
             if size >= BUCKET_BYTES:
@@ -146,14 +156,17 @@ class MegatronTrainer(Trainer):
 
     def save(self, path: Path) -> None:
         """Weights, optimizer, counters and a marked reference, each rank its part."""
+        self.onload()
         checkpoint.save(self, path)
 
     def load(self, path: Path) -> None:
         """Restore what `save` wrote, also with other parallel sizes. Raises `CheckpointError`."""
+        self.onload()
         checkpoint.load(self, path)
 
     def export(self, path: Path) -> None:
         """Rank 0 writes the model's own format, tensor by tensor as they come."""
+        self.onload()
         state = self._stream()
         if self.world.rank == 0:
             self.model.export(state, path)
@@ -164,23 +177,37 @@ class MegatronTrainer(Trainer):
 
     def mark_reference(self) -> None:
         """The current policy becomes the reference; it is saved with the checkpoint."""
+        self.onload()
         self.reference_network().load_state_dict(self.network.state_dict())
         self.marked = True
 
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """A fresh optimizer and schedule; gradients not yet applied are forgotten."""
+        self.onload()
         self.optimizer.clear()
+        self._pending = False
         self.optimizer = Optimizer(optimizer, total_steps, self.wrapped, self.config)
 
     def memory_bytes(self) -> float:
-        """Weights, gradients in float32, and the optimizer's state of this rank."""
-        weights = list(self.network.parameters())
-        kept = [] if self.reference is None else list(self.reference.parameters())
-        held = sum(tensor.numel() * tensor.element_size() for tensor in [*weights, *kept])
-        count = sum(tensor.numel() for tensor in weights)
-        moments = (2 if self.config.precision == "fp32" else 3) * 4 * count
-        owners = self.world.layout.data if self.config.distributed_optimizer else 1
-        return float(held + 4 * count + moments / owners)
+        """Of this rank's shards."""
+        return stored_bytes([*self._weights(), *self._gradients(), *self.optimizer.tensors()])
+
+    def onload(self) -> None:
+        """Bring back what `offload` took; other methods do so too."""
+        self._shelf.fetch()
+
+    def offload(self) -> None:
+        """Move what the settings name to host memory. On the CPU, where there is nowhere to go, gradients
+        that hold nothing are freed."""
+        leaving = self.config.offload
+        gradients = self._gradients() if "gradients" in leaving else []
+        moved: list[Tensor] = []
+        kept = [] if "weights" in leaving else self._weights()  # main parameters may be views of these
+        if self.host_is_elsewhere:
+            moved += self._weights() if "weights" in leaving else []
+            moved += self.optimizer.tensors() if "optimizer" in leaving else []
+            moved += gradients if self._pending else []
+        self._shelf.put(moved, [] if self._pending else gradients, kept)
 
     def reference_network(self) -> Network:
         """What is asked with `reference=True`. Raises `ConfigError` if none is kept."""
@@ -197,6 +224,14 @@ class MegatronTrainer(Trainer):
         Exchange(network, self.architecture, self.world).fill(state)
         network.to(self.world.device)
         return network
+
+    def _weights(self) -> list[Tensor]:
+        networks = [self.network] if self.reference is None else [self.network, self.reference]
+        return [held for network in networks for held in (*network.parameters(), *network.buffers())]
+
+    def _gradients(self) -> list[Tensor]:
+        """Views of Megatron's buffers, which a rank may have large ones of."""
+        return [parameter.main_grad for parameter in self.network.parameters()]
 
     def _stream(self) -> Iterator[tuple[str, Tensor]]:
         return self.exchange.stream(self._shapes, next(self.network.parameters()).dtype)

@@ -51,6 +51,16 @@ class World:
         return int(parallel_state.get_expert_model_parallel_rank())
 
     @property
+    def context_rank(self) -> int:
+        """Among those that share the positions of a row."""
+        return int(parallel_state.get_context_parallel_rank())
+
+    @property
+    def context_group(self) -> Any:  # Any: torch's process groups are not typed
+        """Ranks that share the positions of a row."""
+        return parallel_state.get_context_parallel_group()
+
+    @property
     def tensor_group(self) -> Any:  # Any: torch's process groups are not typed
         """Ranks that share matrices."""
         return parallel_state.get_tensor_model_parallel_group()
@@ -58,11 +68,10 @@ class World:
     @property
     def share(self) -> DataShare:
         """Ranks of one model work on the same rows; the first of the last stage speaks for them."""
-        context = int(parallel_state.get_context_parallel_rank())
         return DataShare(
             index=int(parallel_state.get_data_parallel_rank()),
             count=self.layout.data,
-            speaks=self.is_last_stage and self.tensor_rank == 0 and context == 0,
+            speaks=self.is_last_stage and self.tensor_rank == 0 and self.context_rank == 0,
         )
 
     def sum_over_data_(self, tensor: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 import tempfile
 import traceback
@@ -40,6 +41,7 @@ CPU = str(Path(__file__).parent / "megatron_cpu.py")
 OPTIMIZER = OptimizerConfig(lr=1e-3, eps=1e-5, weight_decay=0.1, grad_clip=1.0, schedule="linear")
 DENOMINATOR = 40.0
 STEPS = 3
+MOST_TRAINERS = 2  # of one case, one after the other
 
 
 def rows() -> list[Sample]:
@@ -146,6 +148,9 @@ def build(model: Model, rank: int, size: int, sampling: Sampling | None = None, 
     from rlinf_backend_megatron.backend import MegatronBackend
     from rlinf_backend_megatron.config import MegatronConfig
 
+    os.environ["MASTER_PORT"], _, os.environ["MEGATRON_CASE_PORTS"] = os.environ[
+        "MEGATRON_CASE_PORTS"
+    ].partition(" ")  # one rank may still hold the door of the trainer before open
     return MegatronBackend(MegatronConfig(preload=CPU, **settings)).build(
         model,
         OPTIMIZER,
@@ -180,6 +185,28 @@ def truncating(rank: int, size: int) -> dict[str, Any]:
     trainer = build(model, rank, size, sampling, tensor_parallel=2)
     found = train(trainer, model, 1)
     trainer.close()
+    return found
+
+
+def offloaded(rank: int, size: int) -> dict[str, Any]:
+    """Two steps with and without leaving the device between micro-batches, host memory being elsewhere."""
+    model, found = small_model("qwen2"), {}
+    for leaves in (False, True):
+        trainer = build(model, rank, size)
+        trainer.host_is_elsewhere = True
+        for _ in range(2):
+            for chosen in (rows()[:3], rows()[3:]):
+                trainer.accumulate(batch_of(model, chosen), loss)
+                if leaves:
+                    trainer.offload()
+                    found["left"] = trainer.memory_bytes()
+                    trainer.onload()
+            trainer.step(DENOMINATOR)
+            if leaves:
+                trainer.offload()
+        found["leaving" if leaves else "staying"] = weights(trainer)
+        found["held"] = trainer.memory_bytes()
+        trainer.close()
     return found
 
 
@@ -226,11 +253,15 @@ CASES: dict[str, tuple[int, Callable[[int, int], dict[str, Any]]]] = {
     "dp2-distributed": (2, trained("qwen2")),
     "tp2-pp2": (4, trained("qwen2", tensor_parallel=2, pipeline_parallel=2)),
     "tp2-dp2": (4, trained("qwen2", tensor_parallel=2)),
+    "cp2": (2, trained("qwen2", context_parallel=2)),
+    "cp2-pp2": (4, trained("qwen3", context_parallel=2, pipeline_parallel=2)),
     "llama-tp2": (2, trained("llama", tensor_parallel=2)),
     "qwen3-tp2": (2, trained("qwen3", tensor_parallel=2)),
     "experts": (1, trained("qwen3_moe")),
     "experts-ep2": (2, trained("qwen3_moe", expert_parallel=2)),
+    "bf16-tp2": (2, trained("qwen2", tensor_parallel=2, precision="bf16")),
     "truncating": (2, truncating),
+    "offloaded": (2, offloaded),
     "moved-to-tp2": (2, moved(tensor_parallel=2)),
     "moved-to-pp2": (2, moved(pipeline_parallel=2)),
     "moved-to-dp2": (2, moved()),
@@ -246,11 +277,26 @@ def main(folder: Path, names: Sequence[str]) -> int:
     failed = 0
     for name in names:
         size, run = CASES[name]
-        os.environ |= {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        ports = [str(free_port()) for _ in range(MOST_TRAINERS)]
+        os.environ |= {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ports[0]}
+        os.environ["MEGATRON_CASE_PORTS"] = " ".join(ports)
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["MEGATRON_CASE_FOLDER"] = scratch
             ranks = [_forked(run, rank, size, folder / f"{name}.pt") for rank in range(size)]
-            failed += sum(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) != 0 for rank in ranks)
+            failed += _failed(ranks)
+    return failed
+
+
+def _failed(ranks: Sequence[int]) -> int:
+    """Wait for all; one that fails takes the others with it, which would wait for it."""
+    failed, left = 0, set(ranks)
+    while left:
+        process, status = os.wait()
+        if process in left and os.waitstatus_to_exitcode(status):
+            failed += 1
+            for other in left - {process}:
+                os.kill(other, signal.SIGKILL)
+        left.discard(process)
     return failed
 
 

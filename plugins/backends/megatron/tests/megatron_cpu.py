@@ -43,6 +43,7 @@ def _on_cpu(factory: Callable[..., Any]) -> Callable[..., Any]:
     def made(*args: Any, **kwargs: Any) -> Any:
         if str(kwargs.get("device", "")).startswith("cuda"):
             kwargs["device"] = "cpu"
+        kwargs.pop("pin_memory", None)
         return factory(*args, **kwargs)
 
     return made

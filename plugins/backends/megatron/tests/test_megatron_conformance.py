@@ -27,8 +27,18 @@ def ran(folder: Path, *names: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.slow
 def test_megatron_conforms(tmp_path: Path) -> None:
     outcomes = ran(tmp_path, "conformance")["conformance"]
-    assert outcomes.pop("check_backends_offload") == "skipped the backend does not offload"
     assert set(outcomes.values()) == {"passed"}, outcomes
+
+
+@pytest.mark.slow
+def test_training_goes_on_bit_for_bit_after_the_device_was_left(tmp_path: Path) -> None:
+    found = ran(tmp_path, "offloaded")["offloaded"]
+    for name, weight in found["staying"].items():
+        assert torch.equal(found["leaving"][name], weight), name
+    assert found["left"] == 0
+    parameters = sum(weight.numel() for weight in found["staying"].values())
+    copies = 1 + 1 + 1 + 2 / 2  # policy, reference, gradients, half of both moments
+    assert found["held"] >= 4 * copies * parameters
 
 
 @pytest.fixture(scope="module")

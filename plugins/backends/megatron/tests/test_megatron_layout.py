@@ -12,6 +12,7 @@ from rlinf_backend_megatron import release
 from rlinf_backend_megatron.architecture import Architecture, Experts, read
 from rlinf_backend_megatron.backend import MegatronBackend
 from rlinf_backend_megatron.config import MegatronConfig
+from rlinf_backend_megatron.context import causal_mask, places_in, positions_of
 from rlinf_backend_megatron.layout import Layout, checked_layout
 from rlinf_backend_megatron.mapping import Piece, check_names, join, merge, part, pieces, shard
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
@@ -94,7 +95,6 @@ def test_data_parallel_is_what_is_left() -> None:
             {"tensor_parallel": 2, "sequence_parallel": True},
             r"sequence_parallel .* needs TransformerEngine",
         ),
-        (2, SMALL, {"context_parallel": 2}, r"context_parallel .*: 2 needs TransformerEngine"),
     ],
 )
 def test_sizes_that_do_not_fit_are_named(
@@ -192,6 +192,13 @@ def test_every_parameter_of_a_mapped_family_is_in_the_table(kind: Any) -> None:
     check_names(read(config), names)
     with pytest.raises(ModelError, match=r"not mapped \(extra.weight\)"):
         check_names(read(config), {*names, "extra.weight"})
+
+
+def test_ranks_that_share_positions_have_an_early_and_a_late_chunk() -> None:
+    assert positions_of(8, 0, 2).tolist() == [0, 1, 6, 7]
+    assert positions_of(8, 1, 2).tolist() == [2, 3, 4, 5]
+    assert places_in(positions_of(8, 1, 2), 8).tolist() == [-1, -1, 0, 1, 2, 3, -1, -1]
+    assert causal_mask(4, 1, 2).int().tolist() == [[1, 0, 1, 0], [1, 0, 1, 1]]  # keys 0, 3, 1, 2
 
 
 def test_queries_keys_and_values_lie_group_by_group() -> None:

@@ -33,11 +33,11 @@ class Shelf:
                     copy = self._copy(key, storage) if copied else None
                     self._away[key] = (storage, copy, storage.nbytes())
         self._buffers = {key: copy for key, (_, copy, _) in self._away.items() if copy is not None}
-        if torch.cuda.is_initialized():
+        if _device_in_use():
             torch.cuda.synchronize()  # the copies are complete
         for storage, _, _ in self._away.values():
             storage.resize_(0)
-        if torch.cuda.is_initialized():
+        if _device_in_use():
             torch.cuda.empty_cache()  # other processes use the device too
 
     @torch.no_grad()
@@ -87,5 +87,9 @@ def borrowed(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     return [parameter for parameter in noted if parameter.borrower() is not None]
 
 
+def _device_in_use() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
 def _as_bytes(storage: Bytes) -> Tensor:
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)  # type: ignore[call-overload]
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
