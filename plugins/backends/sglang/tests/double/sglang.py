@@ -233,7 +233,7 @@ class Engine:
         return self._wait(State(rid, list(input_ids), dict(sampling_params), lora_path))
 
     async def _wait(self, state: State) -> AsyncIterator[dict[str, Any]]:
-        await asyncio.sleep(0)  # as its tokenizer does, before a request is known
+        await asyncio.sleep(0.005)  # it takes a moment until a request is known
         context = self.arguments["context_length"]
         total = len(state.ids) + state.params["max_new_tokens"]
         if total > context or (total == context and not SESSIONS):
