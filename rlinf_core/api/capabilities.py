@@ -38,6 +38,7 @@ class BackendCapabilities:
     offload: bool = False
     precisions: frozenset[str] = frozenset({"fp32"})
     reference: bool = False  # can compute log-probabilities of the initial policy
+    values: bool = True  # trains the value heads of models
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,8 @@ def _capabilities(config: RunConfig, specs: dict[str, Any], needs: AlgorithmNeed
         if not specs[section].provides.value_head:
             name = getattr(config, section).name
             yield f"algo: {algo!r} needs a critic; {section} {name!r} has no value head"
+        if not specs["backend"].provides.values:
+            yield f"algo: {algo!r} needs a critic; backend {config.backend.name!r} trains no value heads"
     if config.critic is not None and needs.critic != "own":
         yield (
             f"critic: algorithm {algo!r} with these settings trains no critic of its own; remove it"

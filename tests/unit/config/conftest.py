@@ -120,6 +120,9 @@ SPECS: list[PluginSpec] = [
     AlgorithmSpec(name="plain", summary="One sample", target="x:X", needs=lambda _: AlgorithmNeeds()),
     AlgorithmSpec(name="asking", summary="Much", target="x:X", config=AskingConfig, needs=_asks),
     BackendSpec(name="fsdp", summary="", target="x:X", rollout="hf", provides=BackendCapabilities(lora=True)),
+    BackendSpec(
+        name="headless", summary="", target="x:X", rollout="hf", provides=BackendCapabilities(values=False)
+    ),
     RolloutSpec(name="hf", summary="", target="x:X", provides=RolloutCapabilities(lora=True)),
     RolloutSpec(
         name="bare", summary="", target="x:X", provides=RolloutCapabilities(False, False, False, False)

@@ -37,6 +37,9 @@ def test_a_model_of_the_other_kind_is_refused(refused):
 def test_what_an_algorithm_needs_is_asked_of_the_others(refused):
     assert "backend 'fsdp' cannot compute them" in refused("algo.reference=true")[0]
     assert refused("algo.critic=head") == ["algo: 'grpo' needs a critic; model 'hf_lm' has no value head"]
+    assert refused("algo.critic=head", backend="headless")[1:] == [
+        "algo: 'grpo' needs a critic; backend 'headless' trains no value heads"
+    ]
 
 
 def test_adapters_need_every_part_to_take_them(refused, warned):
