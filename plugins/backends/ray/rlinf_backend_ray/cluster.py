@@ -21,6 +21,7 @@ _OBJECT_STORE_BYTES = 100 * 2**20  # of a Ray of our own: tensors do not pass th
 _SETTINGS, _FRAME_HEAD = 4, 9  # the type of a frame of HTTP/2, and the bytes before its content
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _AUTOSCALER = b"/ray/autoscaler/_private/monitor.py"
+_SLOW = (_AUTOSCALER, b"ray::DashboardAgent", b"ray::RuntimeEnvAgent")
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -58,10 +59,11 @@ class RayCluster:
 
     def close(self) -> None:
         """Leave; no effect on a connection that others had made."""
-        if self.own:
-            _end_autoscaler()
+        slow = _slow_to_end() if self.own else []
+        _kill([pid for pid, line in slow if _AUTOSCALER in line])  # it has nothing to scale
         if not self._was_here:
             ray.shutdown()
+        _kill([pid for pid, _ in slow])
 
 
 def is_running(config: RayConfig) -> bool:
@@ -103,13 +105,24 @@ def _start(cpus: int, config: RayConfig) -> None:
         raise ConfigError(f"engine ray: no Ray could be started on this machine: {error}") from error
 
 
-def _end_autoscaler() -> None:
-    """That of our own Ray has nothing to scale, and takes a second to end when Ray asks it to."""
-    for process in Path("/proc").glob("[0-9]*"):
+def _slow_to_end() -> list[tuple[int, bytes]]:
+    """Processes of our own Ray that take seconds to end when Ray does, with their command lines."""
+    found, parents = [], {os.getpid()}
+    processes = sorted(int(path.name) for path in Path("/proc").glob("[0-9]*"))
+    for pid in processes:  # parents are older than their children
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            parent = int((process / "stat").read_text().rpartition(") ")[2].split()[1])
-            if parent == os.getpid() and _AUTOSCALER in (process / "cmdline").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+            if parent in parents:
+                parents.add(pid)
+                line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                found += [(pid, line)] if any(name in line for name in _SLOW) else []
+    return found
+
+
+def _kill(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _options(config: RayConfig) -> dict[str, Any]:  # Any: arguments of `ray.init`
