@@ -31,6 +31,7 @@ class RayProcess(HostProcess):
         self.title = f"process {name} (pid {self.pid}, node {self.node})"
         self._socket = sock
         self._silence_s = silence_s
+        self._finishing = threading.Lock()
         self._over = threading.Event()
         keeper.watch.remote().future().add_done_callback(lambda _: self._over.set())
         self._ending: Ending | None = None
@@ -46,11 +47,13 @@ class RayProcess(HostProcess):
 
     def finish(self) -> str:
         """Kill what is left, with its keeper, and tell how it ended."""
-        if self._ending is None:
-            self._ending = self._ask_for_the_end()
-            with contextlib.suppress(RayError, ValueError):  # it is gone already
-                ray.kill(self.keeper)
-        return self._ending.how
+        with self._finishing:  # the driver's thread and the receiver's come here at once
+            if self._ending is None:
+                self._ending = self._ask_for_the_end()
+                with contextlib.suppress(RayError, ValueError):  # it is gone already
+                    ray.kill(self.keeper)
+                self._over.set()
+            return self._ending.how
 
     def tail(self) -> str:
         """The last lines that it printed, where its node could still tell."""
