@@ -21,7 +21,7 @@ _OBJECT_STORE_BYTES = 100 * 2**20  # of a Ray of our own: tensors do not pass th
 _SETTINGS, _FRAME_HEAD = 4, 9  # the type of a frame of HTTP/2, and the bytes before its content
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _AUTOSCALER = b"/ray/autoscaler/_private/monitor.py"
-_SLOW = (_AUTOSCALER, b"ray::DashboardAgent", b"ray::RuntimeEnvAgent")
+_RAYS = (b"/ray/", b"ray::")  # in the command lines of its processes
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -59,11 +59,11 @@ class RayCluster:
 
     def close(self) -> None:
         """Leave; no effect on a connection that others had made."""
-        slow = _slow_to_end() if self.own else []
-        _kill([pid for pid, line in slow if _AUTOSCALER in line])  # it has nothing to scale
+        started = _own_processes() if self.own else []
+        _kill([pid for pid, line in started if _AUTOSCALER in line])  # it has nothing to scale
         if not self._was_here:
             ray.shutdown()
-        _kill([pid for pid, _ in slow])
+        _kill([pid for pid, _ in started])
 
 
 def is_running(config: RayConfig) -> bool:
@@ -105,8 +105,8 @@ def _start(cpus: int, config: RayConfig) -> None:
         raise ConfigError(f"engine ray: no Ray could be started on this machine: {error}") from error
 
 
-def _slow_to_end() -> list[tuple[int, bytes]]:
-    """Processes of our own Ray that take seconds to end when Ray does, with their command lines."""
+def _own_processes() -> list[tuple[int, bytes]]:
+    """Those of our own Ray, some of which take seconds to end when it does, with their command lines."""
     found, parents = [], {os.getpid()}
     processes = sorted(int(path.name) for path in Path("/proc").glob("[0-9]*"))
     for pid in processes:  # parents are older than their children
@@ -115,7 +115,7 @@ def _slow_to_end() -> list[tuple[int, bytes]]:
             if parent in parents:
                 parents.add(pid)
                 line = Path(f"/proc/{pid}/cmdline").read_bytes()
-                found += [(pid, line)] if any(name in line for name in _SLOW) else []
+                found += [(pid, line)] if any(name in line for name in _RAYS) else []
     return found
 
 
