@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 LORA = ("model.preset=tiny-qwen2", "lora.rank=4", "lora.dropout=0.1", "algo.kl_coef=0.01")
 CRITIC = ("algo=ppo", "algo.critic=own", "algo.kl_coef=0.1", "algo.kl_target=0.01")
 ACTING = (

@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from two_nodes import ADDRESS, HEAD, OTHER, TwoNodes, why_not
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 RAY = ("engine.cpu_devices=1", f"--address={ADDRESS}")
 LONG = ("train.steps=6", "checkpoint.every=2", "warm_start.steps=0", "eval.every=0", "mode=collocated")
 

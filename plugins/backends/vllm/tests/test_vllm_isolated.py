@@ -22,7 +22,7 @@ from rlinf_core.testing.checks import checks_of
 from rlinf_core.testing.subject import Subject
 from rlinf_core.types import Prompt, Request, Sample, Sampling
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 SPEC = plugins().get("rollouts", "vllm")
 OLDER = replace(  # another release, in another environment made from another lock
     SPEC,

@@ -58,6 +58,7 @@ def test_its_own_environment_can_be_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", ["collocated", "disaggregated", "hybrid"])
 def test_a_run_learns_from_vllms_responses_in_every_mode(mode: str, tmp_path: Path) -> None:
