@@ -33,16 +33,18 @@ class SimpleRollout(RolloutEngine):
         self.decoder = model.decoder(self.module, 1, model.processor().context_length)
 
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
-        """Copy tensors into the module."""
+        """Copy tensors into the module. `version` is set last: a failed update leaves none."""
+        version, self.version = -1, -1
         own = {**dict(self.module.named_buffers()), **dict(self.module.named_parameters())}
         for bucket in buckets:
             for name, value in bucket.tensors.items():
                 if name not in own:
                     raise ModelError(f"received weight {name!r}, which the model does not have")
                 own[name].data.copy_(value)
-            self.version = bucket.version
+            version = bucket.version
         self.decoder.refresh()
-        return self.version
+        self.version = version
+        return version
 
     def generate(self, requests: Iterable[list[Request]], sampling: Sampling) -> Iterator[list[Sample]]:
         """One finished sample at a time."""
