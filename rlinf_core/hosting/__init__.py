@@ -6,7 +6,18 @@ when the process dies. Where others start the processes, they come in through a 
 """
 
 from rlinf_core.hosting.door import Door, Ticket
+from rlinf_core.hosting.ending import AT_EXIT_S, end_hosts, refuse_doubled_names
 from rlinf_core.hosting.link import LinkedHost, LinkLimits
 from rlinf_core.hosting.process import ChildProcess, HostProcess
 
-__all__ = ["ChildProcess", "Door", "HostProcess", "LinkLimits", "LinkedHost", "Ticket"]
+__all__ = [
+    "AT_EXIT_S",
+    "ChildProcess",
+    "Door",
+    "HostProcess",
+    "LinkLimits",
+    "LinkedHost",
+    "Ticket",
+    "end_hosts",
+    "refuse_doubled_names",
+]

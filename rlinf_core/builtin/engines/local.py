@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import socket
-import time
 from collections.abc import Iterable
 
 from rlinf_core.api.engine import Engine, Host, HostSpec
@@ -14,10 +13,14 @@ from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.comm.hub import ChannelHub
 from rlinf_core.comm.remote import ChannelHandle
 from rlinf_core.errors import ConfigError
-from rlinf_core.hosting import ChildProcess, LinkedHost, LinkLimits
-
-_TERMINATE_S = 0.4
-_AT_EXIT_S = 1.0  # people wait for their prompt
+from rlinf_core.hosting import (
+    AT_EXIT_S,
+    ChildProcess,
+    LinkedHost,
+    LinkLimits,
+    end_hosts,
+    refuse_doubled_names,
+)
 
 
 class LocalEngine(Engine):
@@ -34,7 +37,7 @@ class LocalEngine(Engine):
         """Start all processes and wait until each is ready to work."""
         specs = list(hosts)
         self._check(specs)
-        atexit.register(self.stop, _AT_EXIT_S)
+        atexit.register(self.stop, AT_EXIT_S)
         started = []
         try:
             for spec in specs:
@@ -63,14 +66,7 @@ class LocalEngine(Engine):
         if os.getpid() != self._owner:  # a fork of the driver: the processes are not its own
             return
         hosts, self._hosts = self._hosts, []
-        for host in hosts:
-            host.ask_to_stop()
-        if not _all_end(hosts, timeout_s):
-            for host in hosts:
-                host.process.ask_to_end()
-            _all_end(hosts, _TERMINATE_S)
-        for host in hosts:
-            host.finish()
+        end_hosts(hosts, timeout_s)
         if self._hub is not None:
             self._hub.close()
             self._hub = None
@@ -82,10 +78,7 @@ class LocalEngine(Engine):
         return LinkedHost(spec.name, here, process, limits)
 
     def _check(self, specs: list[HostSpec]) -> None:
-        names = [host.name for host in self._hosts] + [spec.name for spec in specs]
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        if doubled:
-            raise ConfigError(f"engine local: host names must differ; given twice: {', '.join(doubled)}")
+        refuse_doubled_names("local", [host.name for host in self._hosts] + [spec.name for spec in specs])
         if not hasattr(os, "sched_getaffinity"):
             return
         available = os.sched_getaffinity(0)
@@ -96,9 +89,3 @@ class LocalEngine(Engine):
                     f"engine local: host {spec.name} asks for cores {missing}; "
                     f"this process may use {sorted(available)}"
                 )
-
-
-def _all_end(hosts: list[LinkedHost], timeout_s: float) -> bool:
-    end = time.monotonic() + timeout_s
-    ended = [host.process.wait(max(0.0, end - time.monotonic())) for host in hosts]
-    return all(ended)

@@ -15,7 +15,7 @@ from rlinf_core.api.spans import HostSpan
 from rlinf_core.comm.hub import ChannelHub
 from rlinf_core.comm.remote import ChannelHandle
 from rlinf_core.errors import ConfigError
-from rlinf_core.hosting import Door, LinkLimits
+from rlinf_core.hosting import AT_EXIT_S, Door, LinkLimits, end_hosts, refuse_doubled_names
 
 if TYPE_CHECKING:  # these import Ray, which may be missing
     from rlinf_backend_ray.cluster import RayCluster
@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # these import Ray, which may be missing
     from rlinf_backend_ray.process import RayHost
 
 _LOOK_S = 1.0  # how often it is looked for nodes that come back
-_TERMINATE_S = 0.4
-_AT_EXIT_S = 1.0  # people wait for their prompt
 
 
 class RayEngine(Engine):
@@ -68,7 +66,7 @@ class RayEngine(Engine):
     def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
         """Reserve the devices, start all processes and wait until each is ready to work."""
         specs = list(hosts)
-        _refuse_doubles([host.name for host in self._hosts] + [spec.name for spec in specs])
+        refuse_doubled_names("ray", [host.name for host in self._hosts] + [spec.name for spec in specs])
         try:
             started = self._launch(specs, self._joined(len(specs)))
             for host in started:
@@ -96,14 +94,7 @@ class RayEngine(Engine):
         if os.getpid() != self._owner:  # a fork of the driver: the processes are not its own
             return
         hosts, self._hosts = self._hosts, []
-        for host in hosts:
-            host.ask_to_stop()
-        if not _all_end(hosts, timeout_s):
-            for host in hosts:
-                host.process.ask_to_end()
-            _all_end(hosts, _TERMINATE_S)
-        for host in hosts:
-            host.finish()
+        end_hosts(hosts, timeout_s)
         self._leave()
 
     def _joined(self, processes: int = 1) -> RayCluster:
@@ -111,7 +102,7 @@ class RayEngine(Engine):
 
         if self._cluster is None:
             self._cluster = RayCluster(self.config, max(processes, os.cpu_count() or 1))
-            atexit.register(self.stop, _AT_EXIT_S)
+            atexit.register(self.stop, AT_EXIT_S)
         return self._cluster
 
     def _launch(self, specs: Sequence[HostSpec], cluster: RayCluster) -> list[RayHost]:
@@ -145,15 +136,3 @@ class RayEngine(Engine):
                 thing.close()
         self._hub = self._door = self._keepers = self._cluster = None
         self._nodes = ()
-
-
-def _refuse_doubles(names: Sequence[str]) -> None:
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise ConfigError(f"engine ray: host names must differ; given twice: {', '.join(doubled)}")
-
-
-def _all_end(hosts: Sequence[RayHost], timeout_s: float) -> bool:
-    end = time.monotonic() + timeout_s
-    ended = [host.process.wait(max(0.0, end - time.monotonic())) for host in hosts]
-    return all(ended)
