@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from rlinf_core.api.capabilities import AlgorithmNeeds
@@ -64,6 +65,18 @@ class TrainBatch:
     returns_BT: Tensor | None = None
     values_BT: Tensor | None = None  # before the first update
     max_length: int = 0  # decisions that a row may have at most; 0 = unknown
+
+    def to(self, device: torch.device) -> TrainBatch:
+        """The same batch with all its tensors there; itself on the CPU, where batches are made."""
+        if device.type == "cpu":
+            return self
+        columns = {item.name: getattr(self, item.name) for item in fields(self)}
+        moved = {
+            name: value.to(device)
+            for name, value in columns.items()
+            if name.endswith("_BT") and value is not None
+        }
+        return replace(self, inputs={name: value.to(device) for name, value in self.inputs.items()}, **moved)
 
 
 @dataclass

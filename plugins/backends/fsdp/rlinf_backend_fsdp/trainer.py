@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +104,7 @@ class FSDPTrainer(Trainer):
         empty = not bool(batch.mask_BT.any())
         if empty and not self.sharded:
             return {}
-        batch = self._moved_batch(batch)
+        batch = batch.to(self.world.device)
         for part in self._dropouts:
             part.train()
         outputs = self.policy.policy(batch.inputs, want)
@@ -241,13 +240,6 @@ class FSDPTrainer(Trainer):
         if self.world.device.type == "cpu":
             return inputs
         return {name: value.to(self.world.device) for name, value in inputs.items()}
-
-    def _moved_batch(self, batch: TrainBatch) -> TrainBatch:
-        if self.world.device.type == "cpu":
-            return batch
-        columns = {item.name: getattr(batch, item.name) for item in fields(batch) if item.name != "inputs"}
-        moved = {name: column.to(self.world.device) for name, column in columns.items() if column is not None}
-        return replace(batch, inputs=self._moved(batch.inputs), **moved)
 
 
 def _nothing(outputs: PolicyOutputs) -> Tensor:

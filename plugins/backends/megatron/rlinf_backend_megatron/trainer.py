@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
@@ -111,7 +109,8 @@ class MegatronTrainer(Trainer):
         empty = not bool(batch.mask_BT.any())
         if empty and self.world.layout.expert == 1:
             return {}
-        batch, rows = self._moved(batch), self._rows(batch.inputs)
+        batch = batch.to(self.world.device)
+        rows = self.model.token_rows(batch.inputs)
         metrics: MetricSums = {}
 
         def finish(hidden_SBH: Tensor) -> Tensor:
@@ -246,15 +245,6 @@ class MegatronTrainer(Trainer):
     def _rows(self, inputs: Mapping[str, Tensor]) -> TokenRows:
         moved = {name: value.to(self.world.device) for name, value in inputs.items()}
         return self.model.token_rows(moved)
-
-    def _moved(self, batch: TrainBatch) -> TrainBatch:
-        if self.world.device.type == "cpu":
-            return batch
-        columns = {item.name: getattr(batch, item.name) for item in fields(batch) if item.name != "inputs"}
-        moved: dict[str, Any] = {  # Any: the fields have several types
-            name: value.to(self.world.device) for name, value in columns.items() if isinstance(value, Tensor)
-        }
-        return replace(batch, **moved)
 
 
 def _wrapped(network: Network, config: MegatronConfig) -> DistributedDataParallel:
