@@ -15,9 +15,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from rlinf_core.cli.own_environments import possible_environments
 from rlinf_core.cli.table import print_table
 from rlinf_core.cluster.devices import inventory
-from rlinf_core.isolation import environment_of
 from rlinf_core.isolation.environments import install_line
 from rlinf_core.plugins import plugins
 from rlinf_core.plugins.kinds import OBSERVERS, SPECS
@@ -89,20 +89,15 @@ def health() -> Iterator[Finding]:
 
 def environments() -> Iterator[Finding]:
     """Environments of their own that plugins can have."""
-    for kind in SPECS:
-        for info in plugins().info(kind):
-            spec = plugins().get(kind, info.name) if info.status == "ok" else None
-            environment = environment_of(spec) if spec else None
-            if spec is None or environment is None:
-                continue
-            name, folder = f"{kind} {info.name}", str(environment.folder)
-            if environment.state == "ready":
-                yield Finding("environment", name, "ok", folder)
-            elif environment.state == "absent":
-                yield Finding("environment", name, "absent", "not built", install_line(spec))
-            else:
-                advice = f"{install_line(spec)} --force"
-                yield Finding("environment", name, "broken", f"{environment.state}: {folder}", advice)
+    for spec, environment in possible_environments():
+        name, folder = f"{spec.kind} {spec.name}", str(environment.folder)
+        if environment.state == "ready":
+            yield Finding("environment", name, "ok", folder)
+        elif environment.state == "absent":
+            yield Finding("environment", name, "absent", "not built", install_line(spec))
+        else:
+            advice = f"{install_line(spec)} --force"
+            yield Finding("environment", name, "broken", f"{environment.state}: {folder}", advice)
 
 
 def command(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlinf_core.cli.own_environments import possible_environments
 from rlinf_core.cli.table import print_table
 from rlinf_core.errors import ConfigError, PluginNotFoundError, suggest
 from rlinf_core.plugins import PluginInfo, RolloutSpec, SimulatorSpec, plugins
@@ -147,15 +148,8 @@ def install(
 @app.command("environments")
 def environments(as_json: JsonFlag = False) -> None:
     """List plugins that can have an environment of their own, and the state of it."""
-    from rlinf_core.isolation import environment_of
-
-    found = []
-    for kind in SPECS:
-        for info in plugins().info(kind):
-            spec = plugins().get(kind, info.name) if info.status == "ok" else None
-            environment = environment_of(spec) if spec else None
-            if environment:
-                found.append((kind, info.name, environment.state, str(environment.folder)))
+    possible = possible_environments()
+    found = [(spec.kind, spec.name, own.state, str(own.folder)) for spec, own in possible]
     columns = ("kind", "name", "state", "folder")
     if as_json:
         typer.echo(json.dumps([dict(zip(columns, row, strict=True)) for row in found], indent=2))

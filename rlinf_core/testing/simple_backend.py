@@ -85,7 +85,7 @@ class SimpleTrainer(Trainer):
         for gradient in gradients:
             gradient.div_(denominator)
         norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
-        lr = self.config.lr * schedule(self.config, self._steps, self._total_steps)
+        lr = self.config.lr_at(self._steps, self._total_steps)
         skipped = not math.isfinite(norm)
         if not skipped:
             if self.config.grad_clip and norm > self.config.grad_clip:
@@ -171,17 +171,6 @@ class SimpleBackend(TrainBackend):
                 f"ranks: {context.world_size}, but {type(self).__name__} trains on one; set it to 1"
             )
         return self.trainer(model, optimizer, context, sampling, keep_reference)
-
-
-def schedule(config: OptimizerConfig, step: int, total: int) -> float:
-    """The factor on the learning rate at a step: linear warm-up, then the schedule down to `min_lr_ratio`."""
-    if step < config.warmup_steps:
-        return (step + 1) / config.warmup_steps
-    done = min(1.0, (step - config.warmup_steps) / max(1, total - config.warmup_steps))
-    if config.schedule == "constant":
-        return 1.0
-    left = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-    return config.min_lr_ratio + (1.0 - config.min_lr_ratio) * left
 
 
 def _present(module: nn.Module | None) -> nn.Module:
