@@ -15,7 +15,8 @@ train: $(VENV)/llm  ## install, then train the embedded model on sorting digits
 	$(BIN)/rlinf train --algo grpo --backend fsdp --output $(RUN)
 
 test: $(VENV)/test  ## every test that needs no accelerator and no environment of its own
-	$(BIN)/python -m pytest -m "not slow and not gpu" --durations=10 --cov=rlinf_core --cov-report=term:skip-covered --cov-fail-under=90
+	$(BIN)/python -m pytest -m "not slow and not gpu and not alone" -n auto --maxprocesses 8 --dist loadfile --durations=10 --cov=rlinf_core --cov-report=
+	$(BIN)/python -m pytest -m "alone and not slow and not gpu" --durations=10 --cov=rlinf_core --cov-append --cov-report=term:skip-covered --cov-fail-under=90
 
 test-all: $(VENV)/test  ## also the tests that train for minutes or build environments
 	$(BIN)/python -m pytest -m "not gpu" --durations=20

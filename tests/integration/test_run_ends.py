@@ -53,6 +53,7 @@ def test_a_killed_run_goes_on_bit_for_bit(
     assert killed.weights() == whole.weights()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("during", ["warm start", "training"])
 def test_ctrl_c_ends_everything_within_three_seconds_and_the_run_can_go_on(
     during: str, job: Any, start: Callable[..., Any], alive: Callable[..., Any]
@@ -80,6 +81,7 @@ def test_ctrl_c_ends_everything_within_three_seconds_and_the_run_can_go_on(
     assert job.metrics()[-1]["step"] == steps + 1
 
 
+@pytest.mark.alone
 def test_ctrl_c_ends_a_step_that_does_not(
     job: Any, start: Callable[..., Any], alive: Callable[..., Any]
 ) -> None:
@@ -99,6 +101,7 @@ def test_ctrl_c_ends_a_step_that_does_not(
     assert not alive(family)
 
 
+@pytest.mark.alone
 def test_a_killed_worker_ends_the_run_within_five_seconds_and_is_named(
     job: Any, start: Callable[..., Any], alive: Callable[..., Any]
 ) -> None:

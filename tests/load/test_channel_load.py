@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "channel_load.py"
 
 

@@ -20,6 +20,8 @@ from rlinf_core.comm.hub import ChannelHub
 from rlinf_core.comm.remote import RemoteChannel
 from rlinf_core.errors import ChannelClosed, ConfigError, ConsumerDied, ProducerDied, RlinfError, WorkerError
 
+pytestmark = pytest.mark.alone
+
 Start = Callable[..., "subprocess.Popen[bytes]"]
 MB = 2**20
 

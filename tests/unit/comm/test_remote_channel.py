@@ -18,6 +18,8 @@ from rlinf_core.comm import spans
 from rlinf_core.comm.hub import ChannelHub
 from rlinf_core.errors import ChannelClosed, ConfigError
 
+pytestmark = pytest.mark.alone
+
 Start = Callable[..., "subprocess.Popen[bytes]"]
 MB = 2**20
 

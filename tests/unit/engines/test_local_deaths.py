@@ -22,6 +22,8 @@ from rlinf_core.comm.wire import SHARED_FROM
 from rlinf_core.errors import ConfigError, WorkerError
 from rlinf_core.worker import WorkerGroup
 
+pytestmark = pytest.mark.alone
+
 Make = Callable[..., WorkerGroup]
 Start = Callable[..., list[Host]]
 

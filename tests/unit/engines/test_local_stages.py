@@ -157,6 +157,7 @@ def test_two_hundred_steps_leave_no_thread_and_no_descriptor_behind(group_of: Ma
         assert sorted(stream.collect()) == [4 * i for i in range(8)]
 
     step()
+    gc.collect()  # what earlier tests left
     before = threading.active_count(), len(os.listdir("/proc/self/fd"))
     for _ in range(200):
         step()

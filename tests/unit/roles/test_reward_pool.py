@@ -25,6 +25,8 @@ import os, re, sys, time
 from pathlib import Path
 from rlinf_core.api.reward import Reward, RewardResult
 
+pytestmark = pytest.mark.alone
+
 class Obedient(Reward):
     """Does what the response says."""
     def score(self, items):
