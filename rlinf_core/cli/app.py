@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -12,6 +12,7 @@ from typer.main import get_command as as_command
 
 from rlinf_core import __version__
 from rlinf_core.errors import RlinfError, WorkerError
+from rlinf_core.leaving import leave
 
 COMMANDS = ("train", "plan", "demos", "config", "plugins", "doctor")  # modules here with `app` or `command`
 INTERRUPTED = 130
@@ -65,6 +66,15 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except RlinfError as err:
         sys.exit(report(err))
+
+
+def run() -> NoReturn:
+    """The command `rlinf`: `main`, and a quick end of the process."""
+    try:
+        main()
+    except SystemExit as end:
+        leave(int(end.code or 0))
+    leave(0)
 
 
 def report(err: RlinfError) -> int:

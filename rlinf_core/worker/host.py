@@ -25,6 +25,7 @@ from rlinf_core.comm.network import unheard_s
 from rlinf_core.comm.spans import SpanLog, pack_spans
 from rlinf_core.comm.wire import Message, Wire, pack
 from rlinf_core.errors import ChannelClosed, RlinfError
+from rlinf_core.leaving import leave
 from rlinf_core.worker.failures import raised
 from rlinf_core.worker.host_stage import HostStage
 from rlinf_core.worker.protocol import Kind
@@ -182,7 +183,7 @@ def main(argument: str) -> None:
     good = host.serve()
     if not host.told_to_stop:
         end_session()
-    sys.exit(0 if good else 1)
+    leave(0 if good else 1)
 
 
 if __name__ == "__main__":

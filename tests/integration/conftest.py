@@ -148,7 +148,7 @@ class Started:
     """`rlinf ARGS` as a process of its own, with its output in pipes; `before` starts it elsewhere."""
 
     def __init__(self, args: list[str], before: Sequence[str] = (), **options: Any) -> None:
-        program = [*before, sys.executable, "-c", "from rlinf_core.cli.app import main; main()", *args]
+        program = [*before, sys.executable, "-c", "from rlinf_core.cli.app import run; run()", *args]
         self.process = subprocess.Popen(
             program,
             stdout=subprocess.PIPE,
