@@ -34,6 +34,7 @@ from rlinf_core.api.model import ActionSample, Decoder, Model, TextProcessor, To
 from rlinf_core.api.reward import Reward, RewardItem, RewardResult
 from rlinf_core.api.rollout import RolloutEngine
 from rlinf_core.api.simulator import Observation, Simulator, Space, Transition
+from rlinf_core.api.snapshot import Snapshot
 from rlinf_core.api.spans import HostSpan, Span
 from rlinf_core.api.tracker import Tracker
 
@@ -70,6 +71,7 @@ __all__ = [
     "ScoredBatch",
     "Simulator",
     "SimulatorCapabilities",
+    "Snapshot",
     "Space",
     "Span",
     "Split",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rlinf_core.api.algorithm import LossTerms, PolicyOutputs, TrainBatch
     from rlinf_core.api.model import Model
+    from rlinf_core.api.snapshot import Snapshot
     from rlinf_core.types import Sampling
 
 POLICY: frozenset[Want] = frozenset({"logprobs", "entropy"})
@@ -148,6 +149,15 @@ class Trainer(ABC):
 
         raise ConfigError(
             f"backend {type(self).__name__} cannot take a later policy as reference; "
+    def snapshot(self, *, apart: bool) -> Snapshot | None:
+        """What `save` would write now, to be written without the other ranks; every rank takes one, and
+        takes no other before it is written. None = there is only `save`, which stops training.
+
+        With `apart` it holds its own copy of what training changes (made at once, or at the latest before
+        that changes); without, the caller writes it before anything else happens.
+        """
+        return None
+
             "set warm_start.steps=0, or use another backend"
         )
 

@@ -30,7 +30,7 @@ def command(
         typer.Option("--resume", help="Continue this run from its latest checkpoint.", metavar="RUN"),
     ] = None,
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Resume although settings differ from the run's.")
+        bool, typer.Option("--allow-changes", help="Resume although settings or data differ from the run's.")
     ] = False,
 ) -> None:
     """Train a policy.
@@ -57,11 +57,17 @@ def command(
     dumped = dump(config)
     if resume is not None and not allow_changes:
         _refuse_changes(resume, dumped)
-    _run(config, dumped, warnings, engine, resume=resume is not None)
+    _run(config, dumped, warnings, engine, resume=resume is not None, allow_changes=allow_changes)
 
 
 def _run(
-    config: RunConfig, dumped: Mapping[str, Any], warnings: list[str], engine: Engine, *, resume: bool
+    config: RunConfig,
+    dumped: Mapping[str, Any],
+    warnings: list[str],
+    engine: Engine,
+    *,
+    resume: bool,
+    allow_changes: bool,
 ) -> None:
     from rlinf_core.run.restarts import run_with_restarts
     from rlinf_core.run.view import View
@@ -70,7 +76,9 @@ def _run(
         for warning in warnings:
             view.warn(warning)
         try:
-            summary = run_with_restarts(config, dumped, view, engine, resume=resume)
+            summary = run_with_restarts(
+                config, dumped, view, engine, resume=resume, allow_changes=allow_changes
+            )
         except KeyboardInterrupt:
             view.stopped(resumable=(Path(config.output) / "config.yaml").exists())
             raise typer.Exit(INTERRUPTED) from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlinf_core.api import TrainerContext
-from rlinf_core.errors import CheckpointError
+from rlinf_core.roles.saving import Part, Staged, restore_random_state
 from rlinf_core.roles.setup import Spaces, build_algorithm, build_backend, build_critic, build_model
 from rlinf_core.roles.step_update import StepUpdate, draw_seed
 from rlinf_core.roles.update import Updater
@@ -37,6 +37,7 @@ class TrainedWorker(Worker):
         super().__init__(context)
         self.config = config
         self.spaces = spaces  # of an embodied task
+        self._part: Part | None = None  # of a checkpoint that is being written
         os.environ.update(context.rendezvous())
         self.algorithm = build_algorithm(config)
         torch.manual_seed(draw_seed(config.seed, context.rank, 0))  # of what a trainer draws, such as dropout
@@ -78,19 +79,37 @@ class TrainedWorker(Worker):
         """At most so many rows in one forward and backward, beside the limit in tokens; 0 = any."""
         self.updater.micro_batch = rows
 
-    def save(self, path: str) -> dict[str, Any]:  # Any: the algorithm's JSON-able state
-        """Write the trainer's state below `path`; returns the algorithm's state."""
-        try:
-            self.trainer.save(Path(path))
-        except OSError as err:
-            raise CheckpointError(f"cannot write the checkpoint {path}: {err.strerror or err}") from err
-        return self.algorithm.state_dict()
+    def stage_save(self, *, background: bool) -> Staged:
+        """Take what a checkpoint keeps, as it is now; one that is being written is waited for."""
+        self.finish_save()
+        self._part = Part(self.trainer, self.context.rank, background=background)
+        return Staged(self._part.size, self.algorithm.state_dict())
+
+    def write_save(self, folder: str, listing: str) -> None:
+        """Write what was taken, or begin to; `listing` and the rank name a file that comes to be when all is
+        durable."""
+        if self._part is not None:
+            self._part.write(Path(folder), Path(f"{listing}{self.context.rank}"))
+
+    @on_host
+    def check_save(self) -> None:
+        """Raise what writing has failed by, if it has."""
+        if self._part is not None:
+            self._part.check()
+
+    @on_host
+    def finish_save(self) -> None:
+        """Wait until what was taken is written."""
+        part, self._part = self._part, None
+        if part is not None:
+            part.finish()
 
     def load(self, path: str, algorithm_state: dict[str, Any]) -> None:
-        """Restore what `save` wrote."""
+        """Restore what was written."""
         self.trainer.load(Path(path))
         self.algorithm.load_state_dict(algorithm_state)
 
+        restore_random_state(Path(path), self.context.rank)
     def memory_bytes(self) -> float:
         """As the trainer says."""
         return self.trainer.memory_bytes()
@@ -104,8 +123,11 @@ class TrainedWorker(Worker):
         self.trainer.offload()
 
     def close(self) -> None:
-        """Leave process groups."""
-        self.trainer.close()
+        """Finish what is being written, and leave process groups."""
+        try:
+            self.finish_save()
+        finally:
+            self.trainer.close()
 
     def optimizer_steps(self) -> int:
         """Of the whole run."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlinf_core.durable import sync_directory
 from rlinf_core.errors import CheckpointError, WorkerError
-from rlinf_core.run.manifest import check_manifest, sync_directory, write_manifest
+from rlinf_core.run.manifest import Listed, check_manifest, write_manifest
 
 STATE = "state.json"
+LATEST = "latest"
+BEST = "best"
+SCORE = "score"  # in the state, of a checkpoint that may be the best
+DRAFT = ".draft-"
+REPLACED = ".replaced-"
+ROOM = 1 << 20  # bytes beside those of the workers
 
 
 @dataclass(frozen=True)
@@ -26,50 +34,77 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """`ROOT/step_N/` directories and the link `ROOT/latest`."""
+    """`ROOT/step_N/` directories, the link `ROOT/latest`, and `ROOT/best` where checkpoints have a score."""
 
     def __init__(self, root: Path, keep: int) -> None:
         self.root = root
         self.keep = keep
 
-    def save(self, step: int, write: Callable[[Path], dict[str, Any]]) -> Path:
-        """Let `write` fill a directory and return the state to store beside; make it the latest.
+    def tidy(self) -> None:
+        """Clear away what a run that was killed had begun to write, and put back what it was replacing."""
+        for old in self.root.glob(f"{REPLACED}step_*"):
+            former = self.root / old.name.removeprefix(REPLACED)
+            shutil.rmtree(old) if former.exists() else old.rename(former)
+        for draft in self.root.glob(f"{DRAFT}step_*"):
+            shutil.rmtree(draft)
 
-        Whatever goes wrong before the end leaves the former latest as it was. Raises
-        `CheckpointError` when the disk is full or cannot be written.
-        """
-        final = self.root / f"step_{step}"
-        draft = self.root / f".draft-step_{step}"
-        try:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(parents=True)
-            state = write(draft)
-            (draft / STATE).write_text(json.dumps({"step": step, **state}, indent=1))
-            write_manifest(draft)
-            if final.exists():
-                shutil.rmtree(final)
-            os.replace(draft, final)
-            self._point_to(final)
-        except BaseException as err:
-            shutil.rmtree(draft, ignore_errors=True)
-            reason = _reason(err)
-            if reason is None:
-                raise
+    def draft(self, step: int, size: int = 0) -> Path:
+        """An empty folder to write the checkpoint of a step into. Raises `CheckpointError` where so many
+        bytes are not free, and `OSError`."""
+        draft = self.root / f"{DRAFT}step_{step}"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        free, needed = shutil.disk_usage(draft).free, (size or self._latest_size()) + ROOM
+        if free < needed:
             raise CheckpointError(
-                f"checkpoint of step {step} was not saved in {self.root}: {reason}; {self._last_good()}"
-            ) from err
+                f"it needs {_amount(needed)}, and {_amount(free)} are free there; free some space, or keep "
+                "fewer (checkpoint.keep), and resume the run"
+            )
+        return draft
+
+    def commit(self, step: int, draft: Path, state: Mapping[str, Any], known: Listed) -> Path:
+        """Make a draft whose files are whole the latest checkpoint; `known` are those that are durable, with
+        their sums. Whatever goes wrong leaves the former latest as it was."""
+        final = self.root / f"step_{step}"
+        (draft / STATE).write_text(json.dumps({"step": step, **state}, indent=1))
+        write_manifest(draft, known)
+        aside = self.root / f"{REPLACED}{final.name}"
+        if final.exists():
+            os.replace(final, aside)
+        os.replace(draft, final)
+        sync_directory(self.root)
+        shutil.rmtree(aside, ignore_errors=True)
+        self._point(LATEST, final)
+        self._judge(final, state.get(SCORE))
         self._prune(step)
         return final
 
+    def drop(self, step: int) -> None:
+        """Forget the draft of a step."""
+        shutil.rmtree(self.root / f"{DRAFT}step_{step}", ignore_errors=True)
+
+    def failure(self, step: int, err: BaseException) -> BaseException:
+        """The error to raise for a checkpoint that was not saved; `err` itself if it is about something
+        else."""
+        reason = _reason(err)
+        if reason is None:
+            return err
+        return CheckpointError(
+            f"checkpoint of step {step} was not saved in {self.root}: {reason}; {self._last_good()}"
+        )
+
     def latest(self) -> Checkpoint | None:
         """The newest complete checkpoint, or None before the first one. Raises `CheckpointError`."""
-        link = self.root / "latest"
+        link = self.root / LATEST
         return self.open(link.resolve()) if link.exists() or link.is_symlink() else None
 
     def latest_step(self) -> int | None:
         """The step of the newest checkpoint, which is not opened."""
-        link = self.root / "latest"
-        return _number(link.readlink()) if link.is_symlink() else None
+        return self._linked(LATEST)
+
+    def best_step(self) -> int | None:
+        """The step of the checkpoint with the best score."""
+        return self._linked(BEST)
 
     def open(self, path: Path) -> Checkpoint:
         """Check a checkpoint directory against its manifest. Raises `CheckpointError`."""
@@ -79,40 +114,71 @@ class CheckpointStore:
             return Checkpoint(step=int(state["step"]), path=path, state=state)
         except CheckpointError as err:
             raise CheckpointError(f"{err}; {self._others(path)}") from err
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as err:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
             raise CheckpointError(
                 f"{path} is not a complete checkpoint: {type(err).__name__}: {err}; {self._others(path)}"
             ) from err
+
+    def _linked(self, name: str) -> int | None:
+        link = self.root / name
+        return _number(link.readlink()) if link.is_symlink() else None
 
     def _others(self, bad: Path) -> str:
         others = [path.name for path in self._steps() if path.name != bad.name]
         if not others:
             return "there is no other one, so start a new run"
-        return f"continue from the one before by: ln -sfn {others[-1]} {self.root / 'latest'}"
+        return f"continue from the one before by: ln -sfn {others[-1]} {self.root / LATEST}"
 
     def _steps(self) -> list[Path]:
-        return sorted(self.root.glob("step_*"), key=_number)
+        return sorted((path for path in self.root.glob("step_*") if _number(path) >= 0), key=_number)
 
-    def _point_to(self, target: Path) -> None:
-        draft = self.root / ".latest"
+    def _latest_size(self) -> int:
+        """What the checkpoint before took, where a worker cannot say what the next one will."""
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+            listed = json.loads((self.root / LATEST / "manifest.json").read_text())["files"]
+            return sum(int(written["bytes"]) for written in listed.values())
+        return 0
+
+    def _point(self, name: str, target: Path) -> None:
+        draft = self.root / f".{name}"
         draft.unlink(missing_ok=True)
         draft.symlink_to(target.name)
-        os.replace(draft, self.root / "latest")
+        os.replace(draft, self.root / name)
         sync_directory(self.root)
+
+    def _judge(self, final: Path, score: float | None) -> None:
+        """A score as good as the best one is better: it was reached with more training."""
+        best = self._best_score()
+        if score is not None and (best is None or score >= best):
+            self._point(BEST, final)
+
+    def _best_score(self) -> float | None:
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            return float(json.loads((self.root / BEST / STATE).read_text())[SCORE])
+        return None
 
     def _prune(self, step: int) -> None:
         """Later steps are left alone: they are there if the run was set back to an earlier checkpoint."""
+        best = self.root / BEST
+        spared = best.readlink().name if best.is_symlink() else ""
         until = [path for path in self._steps() if _number(path) <= step]
         for path in until[: -self.keep] if self.keep else []:
-            shutil.rmtree(path)
+            if path.name != spared:
+                shutil.rmtree(path)
 
     def _last_good(self) -> str:
-        link = self.root / "latest"
+        link = self.root / LATEST
         return f"the last good one is {link.resolve()}" if link.exists() else "there is no earlier one"
 
 
 def _number(path: Path) -> int:
-    return int(path.name.removeprefix("step_"))
+    """The step of a checkpoint's folder; -1 for a folder of another name."""
+    digits = path.name.removeprefix("step_")
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _amount(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def _reason(err: BaseException) -> str | None:

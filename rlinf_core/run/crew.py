@@ -20,6 +20,7 @@ from rlinf_core.worker import WorkerGroup
 if TYPE_CHECKING:
     from rlinf_core.api import Engine, Host
     from rlinf_core.config.schema import RunConfig
+    from rlinf_core.roles.saving import Staged
     from rlinf_core.schedule.plan import Plan
 
 MOST_ENVS = 64  # environments at once where train.num_envs does not say
@@ -100,16 +101,38 @@ class Crew:
         """The groups that learn; the policy first."""
         return {name: self.groups[name] for name in TRAINED if name in self.groups}
 
-    def save(self, folder: Path) -> dict[str, Any]:  # Any: JSON values
-        """Write what was learned, each group in a folder of its own; returns the algorithm's state."""
-        states = {
-            name: group.call("save", str(folder / name)).wait()[0] for name, group in self.trained.items()
+    def stage_save(self, *, background: bool) -> dict[str, list[Staged]]:
+        """Let every rank of what learns take its state as it is now, by group."""
+        calls = {
+            name: group.call("stage_save", background=background) for name, group in self.trained.items()
         }
-        state: dict[str, Any] = states["actor"]
-        return state
+        return {name: call.wait() for name, call in calls.items()}
 
-    def load(self, folder: Path, algorithm_state: dict[str, Any]) -> None:
-        """Restore what `save` wrote."""
+    def write_save(self, folder: Path, listing: str) -> list[Path]:
+        """Let every rank write what it took, each group into a folder of its own; returns the files that come
+        to be when all is durable, whose names begin with `listing`."""
+        calls = []
+        listings = []
+        for name, group in self.trained.items():
+            start = f"{folder / listing}{name}-"
+            calls.append(group.call("write_save", str(folder / name), start))
+            listings += [Path(f"{start}{rank}") for rank in range(group.size)]
+        for call in calls:
+            call.wait()
+        return listings
+
+    def check_save(self) -> None:
+        """Raise what writing has failed by, if it has."""
+        for call in [group.call("check_save") for group in self.trained.values()]:
+            call.wait()
+
+    def finish_save(self) -> None:
+        """Wait until every rank has written what it took."""
+        for call in [group.call("finish_save") for group in self.trained.values()]:
+            call.wait()
+
+    def load(self, folder: Path, algorithm_state: Mapping[str, Any]) -> None:
+        """Restore what was written."""
         for name, group in self.trained.items():
             group.call("load", str(folder / name), algorithm_state).wait()
 
@@ -198,10 +221,13 @@ class Crew:
             if name in self.groups:
                 self.groups[name].intake = order
 
-    def _saved(self, draft: Path) -> dict[str, Any]:
+    def _saved(self, draft: Path) -> Mapping[str, Any]:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        return self.save(draft)
+        staged = self.stage_save(background=False)
+        self.write_save(draft, ".part-")
+        self.finish_save()
+        return staged["actor"][0].algorithm
 
 
 def _meeting_point(first: Host) -> str:

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rlinf_core.durable import checksum, durable_sums, sync_directory
 from rlinf_core.errors import CheckpointError
 
 MANIFEST = "manifest.json"
-BLOCK = 1 << 24  # bytes; checksums of large blocks are computed in parallel
+Listed = Mapping[str, Mapping[str, int | str]]  # by name, what was written
 
 
-def write_manifest(folder: Path) -> None:
-    """Make every file below the folder durable and list it."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    with ThreadPoolExecutor() as pool:
-        sums = list(pool.map(_durable_sum, files))
-    listed = {
-        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "crc32": found}
-        for path, found in zip(files, sums, strict=True)
-    }
+def write_manifest(folder: Path, known: Listed) -> None:
+    """Make every file below the folder durable and list it; those in `known` are durable already."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    rest = durable_sums(folder, (path for path in files if str(path.relative_to(folder)) not in known))
     with (folder / MANIFEST).open("w") as handle:
-        json.dump({"files": listed}, handle, indent=1)
+        json.dump({"files": dict(sorted({**known, **rest}.items()))}, handle, indent=1)
         handle.flush()
         os.fsync(handle.fileno())
+    for inner in sorted({path.parent for path in files} - {folder}):
+        sync_directory(inner)
     sync_directory(folder)
 
 
@@ -43,32 +41,9 @@ def check_manifest(folder: Path) -> None:
                 f"checkpoint {folder} is damaged: {name} has {size} bytes, {written['bytes']} were written"
             )
     with ThreadPoolExecutor() as pool:
-        sums = list(pool.map(lambda name: _sum(folder / name), listed))
+        sums = list(pool.map(lambda name: checksum(folder / name), listed))
     for name, found in zip(listed, sums, strict=True):
         if found != listed[name]["crc32"]:
             raise CheckpointError(
                 f"checkpoint {folder} is damaged: the content of {name} is not what was written"
             )
-
-
-def sync_directory(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _durable_sum(path: Path) -> str:
-    with path.open("rb") as handle:
-        os.fsync(handle.fileno())
-    return _sum(path)
-
-
-def _sum(path: Path) -> str:
-    total = 0
-    with path.open("rb") as handle:
-        while block := handle.read(BLOCK):
-            total = zlib.crc32(block, total)
-    return f"{total:08x}"

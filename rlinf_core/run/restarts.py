@@ -23,13 +23,15 @@ def run_with_restarts(
     engine: Engine,
     *,
     resume: bool,
+    allow_changes: bool = False,
 ) -> RunSummary:
     """Run to the end; whenever a process or its machine is gone, go on as `--resume` does, on the machines
     that are left or have come back, `engine.restarts` times at most."""
     left = engine.restarts
     while True:
         try:
-            return Runner(config, dumped, view, resume=resume, engine=engine).run()
+            runner = Runner(config, dumped, view, resume=resume, allow_changes=allow_changes, engine=engine)
+            return runner.run()
         except WorkerDied as death:
             if not left:
                 raise

@@ -25,6 +25,7 @@ from rlinf_core.run.metrics import JsonLines, TrackerSet, jsonable
 from rlinf_core.run.output import CHECKPOINTS, METRICS, claim, clear_failed_start, put_in_place, refuse_used
 from rlinf_core.run.planning import Planning, prepare, resumed
 from rlinf_core.run.steering import Steering
+from rlinf_core.run.saving import Saving, score
 from rlinf_core.run.step_times import step_times
 from rlinf_core.run.trace import Trace
 from rlinf_core.run.videos import Kind, Videos
@@ -71,6 +72,7 @@ class Runner:
         resume: bool,
         engine: Engine | None = None,
     ) -> None:
+        allow_changes: bool = False,
         self.config = config
         self.engine: Engine = build(config.engine) if engine is None else engine
         self.output = Path(config.output)
@@ -78,6 +80,7 @@ class Runner:
         self.resume = resume
         self.step = 0
         self._dumped = dumped
+        self.allow_changes = allow_changes
         self._warm_done = config.warm_start.steps == 0
         self._primary = config.rewards[0].component.name if config.rewards else ""
         self._store = CheckpointStore(self.output / CHECKPOINTS, config.checkpoint.keep)
@@ -85,6 +88,7 @@ class Runner:
         self._trackers = TrackerSet({}, view.warn)
 
     def run(self) -> RunSummary:
+        self._logged: dict[str, float] = {}  # of the last step
         """Train to the end, or until Ctrl-C. Every process has ended when this returns or raises."""
         began = time.perf_counter()
         checkpoint = self._find_start()
@@ -118,6 +122,7 @@ class Runner:
             return None
         checkpoint = self._store.latest()
         if checkpoint is None:
+        self._store.tidy()
             self.view.warn("no checkpoint yet: the run starts from its beginning")
         return checkpoint
 
@@ -126,6 +131,9 @@ class Runner:
         self.graph: RunGraph = start(self.config, self.planning.first, self.engine)
         patience = STOP_S
         try:
+        self._saving = Saving(
+            self._store, self.graph.crew, background=self.config.checkpoint.background, told=self._saved
+        )
             if checkpoint is not None:
                 self._restore(checkpoint)
             if self.resume:  # not before the checkpoint is known to work: a failed attempt changes nothing
@@ -144,6 +152,8 @@ class Runner:
             self.graph.stop(patience)
 
     def _open_logs(self, checkpoint: Checkpoint | None) -> None:
+            if (unsaved := self._saving.abandon()) is not None:
+                self.view.warn(f"the checkpoint that was being written is lost: {unsaved}")
         resumed = None if not self.resume else (checkpoint.step if checkpoint else -1)
         self._metrics = JsonLines(self.output / METRICS, resumed)
         self._trace = Trace(self.output / "trace.json", max(0, resumed or 0))
@@ -169,11 +179,15 @@ class Runner:
         if self._interrupt.requested:
             self.view.phase("interrupted; saving")
             self.summary.interrupted = True
-        if self._warm_done and self._store.latest_step() != self.step:
+        if self._warm_done and self._saving.last_step != self.step:
             self._save()
         if self.config.checkpoint.export and not self._interrupt.requested:
             self.summary.exported = self._export()
         self.summary.step = self.step
+        self._saving.finish()
+        wanted = self.config.checkpoint.keep_best
+        if wanted and self._store.best_step() is None:
+            self.view.warn(f"checkpoint.keep_best: no saved step had a metric {wanted.removeprefix('-')!r}")
 
     def _export(self) -> Path:
         """Written aside first, so that a failure leaves the export of an earlier end as it was."""
@@ -212,6 +226,7 @@ class Runner:
         self._events.tell("rlinf_step_end", run=self, step=self.step, metrics=metrics)
         every = self.config.checkpoint.every
         if every and self.step % every == 0 and not self._interrupt.requested:
+        self._saving.check()
             self._save()
         self._film("train", result.rows)
         self._steer(result, (began, ended), spans)
@@ -266,6 +281,7 @@ class Runner:
         optimizer = OptimizerConfig(
             lr=warm.lr, betas=own.betas, grad_clip=own.grad_clip, schedule=warm.schedule
         )
+        self._logged = metrics
         self.graph.actor.call("reset_optimizer", optimizer, warm.steps).wait()
         for done in range(0, warm.steps, WARM_CHUNK):
             if self._interrupt.requested:
@@ -286,18 +302,18 @@ class Runner:
         return values_T
 
     def _save(self) -> None:
-        def write(folder: Path) -> dict[str, Any]:
-            return {
-                "algorithm": self.graph.crew.save(folder),
-                "source": self.source.state_dict(),
-                "first_eval": self.summary.first,
-                "ranks": self.graph.ranks,
-                "seed": self.config.seed,
-            }
-
+        state = {
+            "source": self.source.state_dict(),
+            "first_eval": self.summary.first,
+            "ranks": self.graph.ranks,
+            "seed": self.config.seed,
+            SCORE: score(self.config.checkpoint.keep_best, self._logged),
+        }
         with self._trace.span("save"):
-            path = self._store.save(self.step, write)
-        self._events.tell("rlinf_checkpoint_saved", run=self, step=self.step, path=path)
+            self._saving.save(self.step, state)
+
+    def _saved(self, step: int, path: Path) -> None:
+        self._events.tell("rlinf_checkpoint_saved", run=self, step=step, path=path)
 
     def _go_on_with_data(self, checkpoint: Checkpoint) -> None:
         try:
@@ -309,6 +325,12 @@ class Runner:
         state = checkpoint.state
         try:
             self.graph.crew.load(checkpoint.path, state["algorithm"])
+            changes = self.source.changes(checkpoint.state["source"])
+            if changes and not self.allow_changes:
+                raise CheckpointError(
+                    f"--resume {self.output}: the data differs from the run's:\n{changes}\n"
+                    "restore it, or pass --allow-changes to continue with the new one"
+                )
             self.summary.first = dict(state["first_eval"])
         except KeyError as err:
             raise _lacks(checkpoint, err) from err

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_core.demos.layout import read_info
-from rlinf_core.errors import CheckpointError, DataError
+from rlinf_core.errors import DataError
 from rlinf_core.flows.flow import Requests
 from rlinf_core.roles.setup import build_dataset, build_model
 from rlinf_core.run.prompts import PromptSource, requests
@@ -16,6 +16,7 @@ from rlinf_core.run.seeds import derive_seed
 from rlinf_core.types import EpisodeRequest
 
 if TYPE_CHECKING:
+    from rlinf_core.api import Dataset
     from rlinf_core.config.schema import Component, RunConfig
     from rlinf_core.worker.group import GroupCall, WorkerGroup
 
@@ -55,8 +56,12 @@ class Source(ABC):
         """What a resumed run needs."""
         return {}
 
+    def changes(self, state: dict[str, Any]) -> str:
+        """How the data differs from that of a state, a line each; "" if it does not."""
+        return ""
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken. Raises `CheckpointError` if the data is different."""
+        """Go on where `state_dict` was taken."""
 
 
 class TextSource(Source):
@@ -90,23 +95,29 @@ class TextSource(Source):
         return actor.call("imitate", [self.warm.demonstrations(size) for _ in range(count)])
 
     def state_dict(self) -> dict[str, Any]:
-        """Positions and the dataset's fingerprint."""
+        """Positions, and what the data is known by."""
         return {
             "position": self.prompts.position,
             "warm_position": self.warm.position,
-            "fingerprint": self.prompts.dataset.fingerprint(),
+            "data": {name: _known_by(part.dataset) for name, part in self._parts.items()},
         }
 
+    def changes(self, state: dict[str, Any]) -> str:
+        """Of the rows to train on, and of those held out."""
+        then = state["data"]
+        now = {name: _known_by(part.dataset) for name, part in self._parts.items()}
+        return "\n".join(
+            f"  data ({name}): {then[name]} -> {now[name]}" for name in now if then[name] != now[name]
+        )
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises `CheckpointError` if the dataset's content changed since."""
-        found = self.prompts.dataset.fingerprint()
-        if state["fingerprint"] != found:
-            raise CheckpointError(
-                f"the dataset changed since the checkpoint (fingerprint {state['fingerprint']} then, {found} "
-                "now); restore it, or start a new run"
-            )
+        """Go on with the walk."""
         self.prompts.position = int(state["position"])
         self.warm.position = int(state["warm_position"])
+
+    @property
+    def _parts(self) -> dict[str, PromptSource]:
+        return {"train": self.prompts, "eval": self.held_out}
 
 
 class EpisodeSource(Source):
@@ -151,3 +162,7 @@ class EpisodeSource(Source):
                 )
                 for replica in range(replicas)
             ]
+
+
+def _known_by(dataset: Dataset) -> str:
+    return f"{len(dataset)} rows, fingerprint {dataset.fingerprint()}"

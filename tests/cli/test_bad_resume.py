@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -48,15 +49,23 @@ def test_a_folder_that_is_no_run_cannot_be_resumed(refused: Any, tmp_path: Path,
     assert "there is no run here" in refused("train", "--resume", folder)
 
 
-def test_data_changed_since_the_checkpoint_is_refused(refused: Any, rlinf: Any, saved: Any) -> None:
+def test_changed_data_is_shown_and_can_be_allowed(rlinf: Any, saved: Any) -> None:
     before, rows = saved.content(), saved.data.read_text()
     saved.data.write_text(rows.replace('"answer": "8"', '"answer": "9"'))
-    said = refused("train", "--resume", saved.output, "train.steps=3")
-    assert "the dataset changed since the checkpoint" in said
+    longer = ("train", "--resume", saved.output, "train.steps=3")
+    ended = rlinf(*longer)
+    assert ended.code == 2
+    assert re.search(
+        r"^  data \(train\): 1\d rows, fingerprint \w+ -> 1\d rows, fingerprint \w+$", ended.err, re.M
+    )
+    assert "--allow-changes" in ended.err
     assert saved.content() == before
     saved.data.write_text(rows)
-    assert rlinf("train", "--resume", saved.output, "train.steps=3").code == 0
+    assert rlinf(*longer).code == 0
     assert saved.steps() == [0, 1, 2, 3]
+    saved.data.write_text(rows.replace('"answer": "8"', '"answer": "9"'))
+    assert rlinf("train", "--resume", saved.output, "train.steps=4", "--allow-changes").code == 0
+    assert saved.steps() == [0, 1, 2, 3, 4]
 
 
 def cut(file: Path) -> None:
@@ -70,10 +79,22 @@ def spoil(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "harm", "says"),
     [
-        ("actor/__0_0.distcp", cut, "is damaged: actor/__0_0.distcp has"),
-        ("actor/__0_0.distcp", os.remove, "is damaged: actor/__0_0.distcp is missing"),
-        ("actor/__0_0.distcp", spoil, "is damaged: the content of actor/__0_0.distcp"),
-        ("actor/.metadata", spoil, "is damaged: the content of actor/.metadata"),
+        (
+            "actor/shard-00001-of-00001.safetensors",
+            cut,
+            "is damaged: actor/shard-00001-of-00001.safetensors has",
+        ),
+        (
+            "actor/shard-00001-of-00001.safetensors",
+            os.remove,
+            "is damaged: actor/shard-00001-of-00001.safetensors is missing",
+        ),
+        (
+            "actor/shard-00001-of-00001.safetensors",
+            spoil,
+            "is damaged: the content of actor/shard-00001-of-00001.safetensors",
+        ),
+        ("actor/process_0.json", spoil, "is damaged: the content of actor/process_0.json"),
         ("state.json", cut, "is damaged: state.json has"),
         ("manifest.json", os.remove, "is not a complete checkpoint"),
     ],
@@ -90,7 +111,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_offered(
 
 
 def test_a_run_goes_on_from_the_checkpoint_offered(refused: Any, rlinf: Any, saved: Any) -> None:
-    cut(saved.trainer("__0_0.distcp"))
+    cut(saved.trainer("shard-00001-of-00001.safetensors"))
     said = refused("train", "--resume", saved.output, "train.steps=3")
     subprocess.run(shlex.split(said.partition("by: ")[2]), check=True)
     assert rlinf("train", "--resume", saved.output, "train.steps=3").code == 0

@@ -81,12 +81,15 @@ class FSDPTrainer(Trainer):
         self.leaving = config.offload
         self.host_is_elsewhere = self.world.device.type != "cpu"
         self._shelf = Shelf()
+        self._stage = checkpoint.Stage()
         self._pending = False  # gradients that no step has used
 
     def outputs(
         self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
     ) -> PolicyOutputs:
         """Outputs without gradient. Raises `ConfigError` for a reference that was not kept."""
+        if reference:  # adapters are exchanged for it
+            self._stage.settle()
         self.onload()
         asked = self.reference.active(self._leaves.parameters()) if reference else nullcontext(self.policy)
         with torch.no_grad(), asked as policy:
@@ -94,6 +97,7 @@ class FSDPTrainer(Trainer):
 
     def mark_reference(self) -> None:
         """The current policy becomes the reference; it is saved with the checkpoint."""
+        self._stage.settle()
         self.onload()
         self.reference.mark(self._leaves.parameters())
 
@@ -121,6 +125,7 @@ class FSDPTrainer(Trainer):
 
     def step(self, denominator: float) -> StepStats:
         """One optimizer step with the gradient of the mean."""
+        self._stage.settle()
         self.onload()
         stats = self.optimizer.step(denominator)
         self._pending = False
@@ -154,33 +159,44 @@ class FSDPTrainer(Trainer):
     def save(self, path: Path) -> None:
         """Trained parameters, optimizer, counters, a marked reference and this rank's random state. What
         is not trained, and a reference that was not marked, come from the model and the seed."""
+        path.mkdir(parents=True, exist_ok=True)
+        self.snapshot(apart=False).write(path)
+        self.all_sum([0.0])  # complete when it returns, on every rank
+
+    def snapshot(self, *, apart: bool) -> checkpoint.ShardSnapshot:
+        """The same, to be written later. The copy is made by a thread, and whatever changes the state waits
+        for it."""
         self.onload()
         numbers = (self.version, self.optimizer.steps_taken, self.optimizer.skipped_steps)
         state = {**self._state(), **self._marked(), "numbers": torch.tensor(numbers)}
-        state[self._random] = torch.get_rng_state()
-        checkpoint.write(state, path, self.world)
+        shards = checkpoint.parts(state, self._random(), self.world)
+        return checkpoint.ShardSnapshot(shards, self.world, self._stage if apart else None)
 
     def load(self, path: Path) -> None:
         """Restore what `save` wrote. A rank that did not exist then keeps its random state,
         and the schedule ends where this trainer was built to end."""
+        self._stage.settle()
         self.onload()
         state = {**self._state(), "numbers": torch.zeros(3, dtype=torch.int64)}
         stored = checkpoint.keys(path)
-        if self._random in stored:
-            state[self._random] = torch.get_rng_state()
+        random = {name: value for name, value in self._random().items() if name in stored}
         if any(name.startswith("reference.") for name in stored):
             self.mark_reference()
             state |= self._marked()
-        checkpoint.read(state, path, self.world)
+        checkpoint.read({**state, **random}, path)
         version, *counters = state["numbers"].tolist()
         self.version = version
         self.optimizer.after_load(*counters)
         self.reference.install()
-        if self._random in state:
-            torch.set_rng_state(state[self._random])
+        for name, value in random.items():
+            if name == f"random.{self.world.rank}":
+                torch.set_rng_state(value)
+            else:
+                torch.cuda.set_rng_state(value, self.world.device)
 
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """A fresh optimizer and schedule; gradients not yet applied are forgotten."""
+        self._stage.settle()
         self.onload()
         self._leaves.clear()
         self._pending = False
@@ -203,6 +219,7 @@ class FSDPTrainer(Trainer):
     def offload(self) -> None:
         """Move what the settings name to host memory. Weights that a rollout engine of this process uses
         too stay. On the CPU, where there is nowhere to go, gradients that hold nothing are freed."""
+        self._stage.settle()
         moved: list[Tensor] = []
         gradients = self._leaves.gradients() if "gradients" in self.leaving else []
         if self.host_is_elsewhere:
@@ -216,11 +233,15 @@ class FSDPTrainer(Trainer):
 
     def close(self) -> None:
         """Leave the process group."""
+        self._stage.settle()
         self.world.close()
 
-    @property
-    def _random(self) -> str:
-        return f"random.{self.world.rank}"
+    def _random(self) -> dict[str, Tensor]:
+        """The generators that this rank draws from."""
+        states = {f"random.{self.world.rank}": torch.get_rng_state()}
+        if self.world.device.type == "cuda":
+            states[f"random_device.{self.world.rank}"] = torch.cuda.get_rng_state(self.world.device)
+        return states
 
     def _state(self) -> dict[str, Tensor]:
         parameters = {f"model.{name}": tensor for name, tensor in self._leaves.parameters().items()}

@@ -106,7 +106,7 @@ def test_a_missing_or_foreign_checkpoint_names_the_path_and_the_cause(tmp_path: 
     trainer.save(tmp_path / "whole")
     with pytest.raises(CheckpointError, match=r"whole lacks \d+ tensors"):
         support.build(support.LORA).load(tmp_path / "whole")
-    (tmp_path / "whole" / ".metadata").write_bytes(b"junk")
+    next((tmp_path / "whole").glob("shard-*")).write_bytes(b"\x80\x04junk")
     with pytest.raises(CheckpointError, match="whole"):
         trainer.load(tmp_path / "whole")
 
