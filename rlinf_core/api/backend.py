@@ -136,6 +136,15 @@ class Trainer(ABC):
     def load(self, path: Path) -> None:
         """Restore what `save` wrote; the number of ranks may differ. Raises `CheckpointError`."""
 
+    def snapshot(self, *, apart: bool) -> Snapshot | None:
+        """What `save` would write now, to be written without the other ranks; every rank takes one, and
+        takes no other before it is written. None = there is only `save`, which stops training.
+
+        With `apart` it holds its own copy of what training changes (made at once, or at the latest before
+        that changes); without, the caller writes it before anything else happens.
+        """
+        return None
+
     @abstractmethod
     def export(self, path: Path) -> None:
         """Write the policy in the model's own format, by `Model.export`; every rank takes part."""
@@ -149,15 +158,6 @@ class Trainer(ABC):
 
         raise ConfigError(
             f"backend {type(self).__name__} cannot take a later policy as reference; "
-    def snapshot(self, *, apart: bool) -> Snapshot | None:
-        """What `save` would write now, to be written without the other ranks; every rank takes one, and
-        takes no other before it is written. None = there is only `save`, which stops training.
-
-        With `apart` it holds its own copy of what training changes (made at once, or at the latest before
-        that changes); without, the caller writes it before anything else happens.
-        """
-        return None
-
             "set warm_start.steps=0, or use another backend"
         )
 

@@ -108,8 +108,8 @@ class TrainedWorker(Worker):
         """Restore what was written."""
         self.trainer.load(Path(path))
         self.algorithm.load_state_dict(algorithm_state)
-
         restore_random_state(Path(path), self.context.rank)
+
     def memory_bytes(self) -> float:
         """As the trainer says."""
         return self.trainer.memory_bytes()

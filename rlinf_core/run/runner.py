@@ -24,8 +24,8 @@ from rlinf_core.run.interrupt import Interrupt
 from rlinf_core.run.metrics import JsonLines, TrackerSet, jsonable
 from rlinf_core.run.output import CHECKPOINTS, METRICS, claim, clear_failed_start, put_in_place, refuse_used
 from rlinf_core.run.planning import Planning, prepare, resumed
-from rlinf_core.run.steering import Steering
 from rlinf_core.run.saving import Saving, score
+from rlinf_core.run.steering import Steering
 from rlinf_core.run.step_times import step_times
 from rlinf_core.run.trace import Trace
 from rlinf_core.run.videos import Kind, Videos
@@ -70,25 +70,25 @@ class Runner:
         view: View,
         *,
         resume: bool,
+        allow_changes: bool = False,
         engine: Engine | None = None,
     ) -> None:
-        allow_changes: bool = False,
         self.config = config
         self.engine: Engine = build(config.engine) if engine is None else engine
         self.output = Path(config.output)
         self.view = view
         self.resume = resume
+        self.allow_changes = allow_changes
         self.step = 0
         self._dumped = dumped
-        self.allow_changes = allow_changes
         self._warm_done = config.warm_start.steps == 0
         self._primary = config.rewards[0].component.name if config.rewards else ""
         self._store = CheckpointStore(self.output / CHECKPOINTS, config.checkpoint.keep)
         self._events = Events(plugins().observers(), view.warn)
         self._trackers = TrackerSet({}, view.warn)
+        self._logged: dict[str, float] = {}  # of the last step
 
     def run(self) -> RunSummary:
-        self._logged: dict[str, float] = {}  # of the last step
         """Train to the end, or until Ctrl-C. Every process has ended when this returns or raises."""
         began = time.perf_counter()
         checkpoint = self._find_start()
@@ -120,20 +120,20 @@ class Runner:
         if not self.resume:
             refuse_used(self.output)
             return None
+        self._store.tidy()
         checkpoint = self._store.latest()
         if checkpoint is None:
-        self._store.tidy()
             self.view.warn("no checkpoint yet: the run starts from its beginning")
         return checkpoint
 
     def _run_workers(self, checkpoint: Checkpoint | None) -> None:
         self.view.phase("starting workers")
         self.graph: RunGraph = start(self.config, self.planning.first, self.engine)
-        patience = STOP_S
-        try:
         self._saving = Saving(
             self._store, self.graph.crew, background=self.config.checkpoint.background, told=self._saved
         )
+        patience = STOP_S
+        try:
             if checkpoint is not None:
                 self._restore(checkpoint)
             if self.resume:  # not before the checkpoint is known to work: a failed attempt changes nothing
@@ -150,10 +150,10 @@ class Runner:
             raise
         finally:
             self.graph.stop(patience)
-
-    def _open_logs(self, checkpoint: Checkpoint | None) -> None:
             if (unsaved := self._saving.abandon()) is not None:
                 self.view.warn(f"the checkpoint that was being written is lost: {unsaved}")
+
+    def _open_logs(self, checkpoint: Checkpoint | None) -> None:
         resumed = None if not self.resume else (checkpoint.step if checkpoint else -1)
         self._metrics = JsonLines(self.output / METRICS, resumed)
         self._trace = Trace(self.output / "trace.json", max(0, resumed or 0))
@@ -181,13 +181,13 @@ class Runner:
             self.summary.interrupted = True
         if self._warm_done and self._saving.last_step != self.step:
             self._save()
-        if self.config.checkpoint.export and not self._interrupt.requested:
-            self.summary.exported = self._export()
-        self.summary.step = self.step
         self._saving.finish()
         wanted = self.config.checkpoint.keep_best
         if wanted and self._store.best_step() is None:
             self.view.warn(f"checkpoint.keep_best: no saved step had a metric {wanted.removeprefix('-')!r}")
+        if self.config.checkpoint.export and not self._interrupt.requested:
+            self.summary.exported = self._export()
+        self.summary.step = self.step
 
     def _export(self) -> Path:
         """Written aside first, so that a failure leaves the export of an earlier end as it was."""
@@ -224,9 +224,9 @@ class Runner:
         self._log_samples(result)
         self.view.step(self.step, result)
         self._events.tell("rlinf_step_end", run=self, step=self.step, metrics=metrics)
+        self._saving.check()
         every = self.config.checkpoint.every
         if every and self.step % every == 0 and not self._interrupt.requested:
-        self._saving.check()
             self._save()
         self._film("train", result.rows)
         self._steer(result, (began, ended), spans)
@@ -273,6 +273,7 @@ class Runner:
             metrics[name] = count
             self.summary.counts[name] = self.summary.counts.get(name, 0.0) + count
         self._metrics.write({"step": self.step, **metrics})
+        self._logged = metrics
         self._trackers.log(self.step, metrics)
 
     def _warm_start(self) -> None:
@@ -281,7 +282,6 @@ class Runner:
         optimizer = OptimizerConfig(
             lr=warm.lr, betas=own.betas, grad_clip=own.grad_clip, schedule=warm.schedule
         )
-        self._logged = metrics
         self.graph.actor.call("reset_optimizer", optimizer, warm.steps).wait()
         for done in range(0, warm.steps, WARM_CHUNK):
             if self._interrupt.requested:
@@ -317,6 +317,12 @@ class Runner:
 
     def _go_on_with_data(self, checkpoint: Checkpoint) -> None:
         try:
+            changes = self.source.changes(checkpoint.state["source"])
+            if changes and not self.allow_changes:
+                raise CheckpointError(
+                    f"--resume {self.output}: the data differs from the run's:\n{changes}\n"
+                    "restore it, or pass --allow-changes to continue with the new one"
+                )
             self.source.load_state_dict(checkpoint.state["source"])
         except KeyError as err:
             raise _lacks(checkpoint, err) from err
@@ -325,12 +331,6 @@ class Runner:
         state = checkpoint.state
         try:
             self.graph.crew.load(checkpoint.path, state["algorithm"])
-            changes = self.source.changes(checkpoint.state["source"])
-            if changes and not self.allow_changes:
-                raise CheckpointError(
-                    f"--resume {self.output}: the data differs from the run's:\n{changes}\n"
-                    "restore it, or pass --allow-changes to continue with the new one"
-                )
             self.summary.first = dict(state["first_eval"])
         except KeyError as err:
             raise _lacks(checkpoint, err) from err
