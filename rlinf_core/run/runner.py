@@ -16,7 +16,7 @@ from rlinf_core.errors import CheckpointError, WorkerDied
 from rlinf_core.flows.flow import StepResult, merge_reports, record
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.setup import build
-from rlinf_core.run.checkpoint import Checkpoint, CheckpointStore
+from rlinf_core.run.checkpoint import SCORE, Checkpoint, CheckpointStore
 from rlinf_core.run.compose import RunGraph, make_source, start
 from rlinf_core.run.evaluate import eval_metrics
 from rlinf_core.run.events import Events
@@ -237,6 +237,7 @@ class Runner:
             self.view.note(note)
         if plan is not None and self.step < self.config.train.steps and not self._interrupt.requested:
             self.view.phase(f"moving to a {plan.mode} plan")
+            self._saving.finish()
             with self._trace.span("move"):
                 self.steering.move(self.step, plan)
 
