@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ _OBJECT_STORE_BYTES = 100 * 2**20  # of a Ray of our own: tensors do not pass th
 _SETTINGS, _FRAME_HEAD = 4, 9  # the type of a frame of HTTP/2, and the bytes before its content
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _AUTOSCALER = b"/ray/autoscaler/_private/monitor.py"
+_LATE = "timed out during startup"  # in what Ray says after half a minute on a machine that is busy
 _RAYS = (b"/ray/", b"ray::")  # in the command lines of its processes
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
@@ -93,6 +95,13 @@ def _join(address: str, config: RayConfig) -> None:
 def _start(cpus: int, config: RayConfig) -> None:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
+    end = time.monotonic() + config.start_timeout_s
+    while not _has_started(cpus, config, end):
+        continue
+
+
+def _has_started(cpus: int, config: RayConfig, end: float) -> bool:
+    """False where Ray's own patience was too short, and there is time left. Raises `ConfigError`."""
     try:
         ray.init(
             address="local",
@@ -101,7 +110,11 @@ def _start(cpus: int, config: RayConfig) -> None:
             include_dashboard=False,
             **_options(config),
         )
-    except (RuntimeError, TimeoutError, OSError) as error:
+        return True
+    except Exception as error:  # the border of Ray, which raises what it likes
+        _kill([pid for pid, _ in _own_processes()])
+        if _LATE in str(error) and time.monotonic() < end:
+            return False
         raise ConfigError(f"engine ray: no Ray could be started on this machine: {error}") from error
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import ray
+from rlinf_backend_ray import cluster
 from rlinf_backend_ray.cluster import reach
 from rlinf_backend_ray.config import RayConfig
 from rlinf_backend_ray.engine import RayEngine
@@ -60,6 +61,29 @@ def _speak_http(listener: socket.socket) -> None:
 
 def test_a_ray_that_answers_is_joined_without_complaint(ray_here: str) -> None:
     reach(ray_here, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "tries"), [("The current node timed out during startup.", 2), ("No space left on device", 1)]
+)
+def test_a_ray_that_is_late_is_started_once_more_and_other_troubles_are_told(
+    monkeypatch: Any, said: str, tries: int
+) -> None:
+    tried = []
+
+    def init(**options: Any) -> None:
+        tried.append(options["num_cpus"])
+        if len(tried) == 1:
+            raise Exception(said)
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(cluster, "_own_processes", lambda: [])
+    if tries == 1:
+        with pytest.raises(ConfigError, match=f"no Ray could be started on this machine: {said}"):
+            cluster._start(3, RayConfig())
+    else:
+        cluster._start(3, RayConfig())
+    assert tried == [3] * tries
 
 
 @pytest.mark.parametrize("found", ["1.13.0", ""])
