@@ -47,6 +47,8 @@ class CheckpointStore:
             shutil.rmtree(old) if former.exists() else old.rename(former)
         for draft in self.root.glob(f"{DRAFT}step_*"):
             shutil.rmtree(draft)
+        for name in (LATEST, BEST):
+            (self.root / f".{name}").unlink(missing_ok=True)
 
     def draft(self, step: int, size: int = 0) -> Path:
         """An empty folder to write the checkpoint of a step into. Raises `CheckpointError` where so many

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -129,12 +130,17 @@ class Saving:
                 self._error = CheckpointError(f"it was not made durable within {WRITE_S:.0f} s")
 
     def _await(self, listings: Sequence[Path]) -> None:
-        ended = 0.0
-        while missing := [path for path in listings if not path.exists()]:
-            if not self._end.wait(_LOOK_S):
+        until = math.inf
+        while True:
+            over = self._end.is_set()  # before the disk is looked at
+            missing = [path for path in listings if not path.exists()]
+            if not missing:
+                return
+            if not over:
+                self._end.wait(_LOOK_S)
                 continue
-            ended = ended or time.monotonic()
-            if time.monotonic() >= ended + self._patience_s:
+            until = min(until, time.monotonic() + self._patience_s)
+            if time.monotonic() >= until:
                 raise _UnfinishedError(f"{missing[0].name} was not written")
             time.sleep(_LOOK_S)
 
