@@ -18,6 +18,8 @@ from rlinf_backend_sglang.config import SGLangConfig
 from rlinf_backend_sglang.sampling import parts
 
 from rlinf_core.api import LoRAConfig
+from rlinf_core.config.check_isolation import require_packages
+from rlinf_core.config.compose import Options, compose
 from rlinf_core.errors import ConfigError, PluginError
 from rlinf_core.isolated_rollout.engine import Job, Setup
 from rlinf_core.plugins import plugins
@@ -141,6 +143,15 @@ def test_without_sglang_the_line_that_builds_its_environment_is_told() -> None:
         PluginError, match="SGLang is not installed in this environment; build its environment"
     ):
         release.installed()
+
+
+def test_a_run_without_sglang_is_refused_with_the_line_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLINF_ENVIRONMENTS", str(tmp_path / "none"))
+    config = compose(Options(overrides=("rollout=sglang",)), plugins())
+    with pytest.raises(PluginError, match=r"'sglang' would run in .* lacks sglang; .*install sglang --iso"):
+        require_packages(config, plugins())
 
 
 def test_the_lock_is_of_a_release_that_is_supported() -> None:

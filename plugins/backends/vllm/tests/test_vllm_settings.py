@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlinf_backend_vllm import arguments as arguments_module
 from rlinf_backend_vllm import release
 from rlinf_backend_vllm.arguments import arguments, visible_devices
 from rlinf_backend_vllm.config import VLLMConfig
@@ -38,6 +39,21 @@ def test_a_memory_fraction_that_is_not_free_is_refused_with_the_numbers_and_a_ch
         check_memory(0.8 * 80 * GIB, 40 * GIB, 80 * GIB, "rollout.memory_fraction (vllm)")
     with pytest.raises(ConfigError, match=r"rollout.cache_gb \(vllm\): .* choose 3.60 or less"):
         check_memory(9 * GIB, 4 * GIB, 24 * GIB, "rollout.cache_gb (vllm)")
+
+
+def test_a_memory_fraction_is_refused_beside_a_trainer_that_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arguments_module, "device_memory", lambda device: (30 * GIB, 80 * GIB))
+    beside = replace(setup(tmp_path), device="cuda:0")
+    asked = arguments(VLLMConfig(memory_fraction=0.375), beside)
+    assert (asked["gpu_memory_utilization"], asked["enable_sleep_mode"]) == (0.375, True)
+    with pytest.raises(
+        ConfigError,
+        match=r"rollout.memory_fraction \(vllm\): the engine would take 32.0 GiB of 80.0, but 30.0 are free "
+        "beside what the trainer and others hold; choose 0.34 or less, or .* mode=disaggregated",
+    ):
+        arguments(VLLMConfig(), beside)
 
 
 def test_an_engine_sees_the_devices_that_are_its_own(tmp_path: Path) -> None:
