@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -101,7 +101,8 @@ class Trainer(ABC):
     """One rank of a trained policy. All ranks call the same methods in the same order."""
 
     version: int = 0  # optimizer steps taken; the version of the weights
-    padding_free: bool = False  # computes real tokens alone, and once a prompt that rows of a batch share
+    padding_free: bool = False  # computes real tokens alone
+    shares_prompts: bool = False  # and once a prompt that rows of a batch share
     share: DataShare | None = None  # of the rows; None = every rank has a share of its own
 
     @abstractmethod
@@ -114,6 +115,18 @@ class Trainer(ABC):
     def accumulate(self, batch: TrainBatch, loss: LossFunction, want: frozenset[Want] = POLICY) -> MetricSums:
         """Forward and backward of one micro-batch's summed loss, which gets the outputs named in `want`.
         A batch whose mask is all False takes part in the collectives and adds nothing."""
+
+    def accumulate_all(
+        self, batches: Iterable[TrainBatch], loss: LossFunction, want: frozenset[Want] = POLICY
+    ) -> MetricSums:
+        """`accumulate` several micro-batches and add their metrics; the gradient is that of one after the
+        other, but a trainer may have several of them under way at once."""
+        sums: MetricSums = {}
+        for batch in batches:
+            for name, (total, count) in self.accumulate(batch, loss, want).items():
+                before = sums.get(name, (0.0, 0.0))
+                sums[name] = (before[0] + total, before[1] + count)
+        return sums
 
     @abstractmethod
     def step(self, denominator: float) -> StepStats:

@@ -59,7 +59,7 @@ class Mismatch:
             gap_BT = (outputs.logprobs_BT.detach() - batch.rollout_logprobs_BT)[batch.mask_BT]
             terms.metrics["logprob_mismatch"] = (gap_BT.abs().sum(), gap_BT.numel())
             terms.metrics["mismatch_kl"] = ((gap_BT.exp() - 1 - gap_BT).sum(), gap_BT.numel())
-            self.peak = float(gap_BT.abs().max())
+            self.peak = max(self.peak, float(gap_BT.abs().max()))
         return terms
 
 

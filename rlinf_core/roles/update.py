@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         LossFunction,
         Model,
         ScoredBatch,
+        TrainBatch,
         Trainer,
         Want,
     )
@@ -89,6 +90,7 @@ class Updater:
         groups = prompts = None
         if self.trainer.padding_free:
             groups, prompts = shared_prompts({i: rows[i] for i in positions})
+            prompts = prompts if self.trainer.shares_prompts else None
         budget, share = self.config.train.micro_batch_tokens, self.share
         cut = rank_micro_batches(
             positions,
@@ -112,18 +114,20 @@ class Updater:
         report: TrainReport,
     ) -> None:
         """Add the gradient of the summed loss of the rows at these positions."""
-        for part in self.shares(rows, positions):
-            chosen = list(part) or [0]
-            width = max(len(rows[i].mask) for i in chosen)
-            batch = columns.micro_batch(chosen, width, self.model.collate([rows[i] for i in chosen], width))
-            if not part:
-                batch.mask_BT = torch.zeros_like(batch.mask_BT)
-            watch = Mismatch(loss, columns.fresh and want >= LOGPROBS)
-            for name, (total, count) in self.trainer.accumulate(batch, watch, want).items():
-                add(report.sums, name, total, count)
-            report.peaks["logprob_mismatch_max"] = max(
-                report.peaks.get("logprob_mismatch_max", 0.0), watch.peak
-            )
+        watch = Mismatch(loss, columns.fresh and want >= LOGPROBS)
+        batches = (self._micro_batch(rows, part, columns) for part in self.shares(rows, positions))
+        for name, (total, count) in self.trainer.accumulate_all(batches, watch, want).items():
+            add(report.sums, name, total, count)
+        report.peaks["logprob_mismatch_max"] = max(report.peaks.get("logprob_mismatch_max", 0.0), watch.peak)
+
+    def _micro_batch(self, rows: Sequence[Experience], part: Sequence[int], columns: Columns) -> TrainBatch:
+        """Of the rows at these positions; of none, one that trains nothing."""
+        chosen = list(part) or [0]
+        width = max(len(rows[i].mask) for i in chosen)
+        batch = columns.micro_batch(chosen, width, self.model.collate([rows[i] for i in chosen], width))
+        if not part:
+            batch.mask_BT = torch.zeros_like(batch.mask_BT)
+        return batch
 
     def judge(self, rows: Sequence[Experience], *, several: bool) -> tuple[ScoredBatch, Advantages, Columns]:
         """Advantages of some rows, and the tensors to train on; with `several` optimizer steps ahead, old

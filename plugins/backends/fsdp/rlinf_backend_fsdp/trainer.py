@@ -65,7 +65,7 @@ class FSDPTrainer(Trainer):
     ) -> None:
         self.model, self.lora, self.seed = model, lora, context.seed
         policy = build_policy(model, lora, sampling, config, context.seed)
-        self.padding_free = model.padding_free
+        self.padding_free = self.shares_prompts = model.padding_free
         reference = frozen_copy(policy, model, context.seed) if keep_reference and not lora.rank else None
         if not any(parameter.requires_grad for parameter in policy.parameters()):
             raise ConfigError("backend fsdp: the model has no parameter that requires a gradient")

@@ -26,6 +26,7 @@ from torch.nn import functional
 from rlinf_backend_megatron.architecture import Architecture
 from rlinf_backend_megatron.config import MegatronConfig
 from rlinf_backend_megatron.context import causal_mask
+from rlinf_backend_megatron.packing import PackedRows, attend
 from rlinf_backend_megatron.release import has_transformer_engine
 from rlinf_core.errors import ConfigError
 
@@ -33,15 +34,18 @@ from rlinf_core.errors import ConfigError
 class Network(GPTModel):  # type: ignore[misc]  # Megatron is not typed
     """A stage that gives hidden states on the last stage too: the head works on some positions only."""
 
-    def forward(self, ids_BS: Tensor) -> Tensor:
+    def forward(self, ids_BS: Tensor, packed: PackedRows | None = None) -> Tensor:
         """Hidden states `[S, B, H]` after this stage's layers. Padding stands to the right of real tokens,
-        so that causal attention never sees it."""
+        so that causal attention never sees it; of packed rows, `[P, 1, H]`, it sees each by itself."""
         finishes: bool = self.post_process  # type: ignore[has-type]
         self.post_process = False
         try:
             positions_BS = torch.arange(ids_BS.shape[1], device=ids_BS.device).expand_as(ids_BS)
             hidden_SBH: Tensor = super().forward(
-                input_ids=ids_BS, position_ids=positions_BS, attention_mask=None
+                input_ids=ids_BS,
+                position_ids=positions_BS,
+                attention_mask=None,
+                packed_seq_params=packed,
             )
         finally:
             self.post_process = finishes
@@ -65,9 +69,17 @@ class CausalAttention(nn.Module):
         self.scale = softmax_scale
 
     def forward(
-        self, query_SBND: Tensor, key_SBGD: Tensor, value_SBGD: Tensor, *_mask: Any, **_others: Any
+        self,
+        query_SBND: Tensor,
+        key_SBGD: Tensor,
+        value_SBGD: Tensor,
+        *_mask: Any,
+        packed_seq_params: PackedRows | None = None,
+        **_others: Any,
     ) -> Tensor:
-        """`[S, B, N * D]`."""
+        """`[S, B, N * D]`, or `[P, N * D]` of packed rows."""
+        if packed_seq_params is not None:
+            return attend(query_SBND, key_SBGD, value_SBGD, packed_seq_params, self.scale)
         size, mask = parallel_state.get_context_parallel_world_size(), None
         if size > 1:
             rank, group = (
@@ -154,10 +166,11 @@ def transformer_config(model: Architecture, config: MegatronConfig) -> Transform
         pipeline_dtype=dtype,
         bf16=config.precision == "bf16",
         calculate_per_token_loss=True,
-        variable_seq_lengths=False,
+        variable_seq_lengths=config.pipeline_parallel > 1,  # micro-batches of a pipeline differ in length
         deallocate_pipeline_outputs=False,
         use_cpu_initialization=True,
         perform_initialization=False,
+        moe_token_dispatcher_type="alltoall",  # checked in models without experts too
         gradient_accumulation_fusion=False,
     )
 
@@ -199,7 +212,6 @@ def _experts(model: Architecture) -> dict[str, Any]:
         "moe_router_load_balancing_type": "none",
         "moe_router_dtype": "fp32" if has_transformer_engine() else None,  # its kernel alone can do that
         "moe_aux_loss_coeff": 0.0,
-        "moe_token_dispatcher_type": "alltoall",
         "moe_grouped_gemm": False,
     }
 

@@ -7,6 +7,7 @@ response tokens of all rows, M those that this rank judges.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import torch
 from megatron.core import tensor_parallel
@@ -16,50 +17,79 @@ from torch.nn import functional
 from rlinf_backend_megatron.context import places_in, positions_of
 from rlinf_backend_megatron.head import Choice, Vocabulary, parallel_logprobs
 from rlinf_backend_megatron.network import Network
+from rlinf_backend_megatron.packing import PackedRows, packed_line
 from rlinf_backend_megatron.world import World
 from rlinf_core.api import PolicyOutputs, TokenRows
 from rlinf_core.types import Sampling
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What this rank's network reads of rows: padded ones, or all of them in one line."""
+
+    ids_BL: Tensor
+    packed: PackedRows | None = None
+    begin_B: Tensor | None = None  # of each row in the line
 
 
 class Judge:
     """Makes policy outputs of a network's hidden states, under one sampling transform."""
 
     def __init__(
-        self, world: World, vocabulary: int, sampling: Sampling, ends: Collection[int], multiple: int
+        self,
+        world: World,
+        vocabulary: int,
+        sampling: Sampling,
+        ends: Collection[int],
+        *,
+        multiple: int,
+        packs: bool,
     ) -> None:
         self.world = world
         self.tokens = vocabulary
         self.sampling = sampling
         self.ends = tuple(ends)
         self.multiple = multiple
+        self.packs = packs
 
-    def outputs(self, network: Network, hidden_SBH: Tensor, rows: TokenRows) -> PolicyOutputs:
+    def reading(self, rows: TokenRows) -> Reading:
+        """All but the last position of a row, which predicts nothing, padded to a multiple of what ranks
+        share."""
+        if self.packs:
+            lengths_B = (rows.prompt_lengths_B + rows.response_lengths_B - 1).clamp_min(1).tolist()
+            line = packed_line(lengths_B, rows.ids_BS.shape[1], self.multiple, rows.ids_BS.device)
+            return Reading(rows.ids_BS.flatten()[line.source_P][None], line.rows, line.begin_B)
+        ids_BS = rows.ids_BS[:, :-1]
+        ids_BS = functional.pad(ids_BS, (0, -ids_BS.shape[1] % self.multiple))
+        mine_L = positions_of(ids_BS.shape[1], self.world.context_rank, self.world.layout.context)
+        return Reading(ids_BS[:, mine_L.to(ids_BS.device)])
+
+    def outputs(
+        self, network: Network, hidden_LBH: Tensor, rows: TokenRows, reading: Reading
+    ) -> PolicyOutputs:
         """`[B, T]` in float32; 0 past a row's end."""
         mask_BT, source_BT = response_positions(rows)
         row_N, source_N = mask_BT.nonzero()[:, 0], source_BT[mask_BT]
         ids_N = rows.ids_BS[row_N, source_N + 1]
         early_N = mask_BT.nonzero()[:, 1] < self.sampling.min_new_tokens
-        hidden_LBH, weight_VH = self._whole(hidden_SBH, network), network.head_weight()
-        place_N = self._places(len(hidden_LBH), mask_BT.device)[source_N]
+        place_N = self._places(reading, row_N, source_N)
         mine_N = place_N >= 0
-        hidden_MH = hidden_LBH[place_N[mine_N], row_N[mine_N]]
+        hidden_MH = self._whole(hidden_LBH, network).flatten(0, 1)[place_N[mine_N]]
+        weight_VH = network.head_weight()
         choice = self._choice(ids_N[mine_N], early_N[mine_N])
         found = parallel_logprobs(hidden_MH, weight_VH, self._vocabulary(weight_VH), choice)
         logprobs_N, entropy_N = (self._of_all(values_M, mine_N) for values_M in found)
         return PolicyOutputs(_spread(logprobs_N, mask_BT), _spread(entropy_N, mask_BT))
 
-    def network_ids(self, rows: TokenRows) -> tuple[Tensor, int]:
-        """What this rank's network reads, and the positions of all ranks: all but the last one, which
-        predicts nothing, padded to a multiple of what ranks share."""
-        ids_BS = rows.ids_BS[:, :-1]
-        ids_BS = functional.pad(ids_BS, (0, -ids_BS.shape[1] % self.multiple))
-        length, size = ids_BS.shape[1], self.world.layout.context
-        return ids_BS[:, positions_of(length, self.world.context_rank, size).to(ids_BS.device)], length
-
-    def _places(self, local: int, device: torch.device) -> Tensor:
+    def _places(self, reading: Reading, row_N: Tensor, source_N: Tensor) -> Tensor:
+        """Where positions of rows lie in this rank's `[L * B]` hidden states; negative = on another rank."""
+        if reading.begin_B is not None:
+            return reading.begin_B[row_N] + source_N
+        rows, local = reading.ids_BL.shape
         size = self.world.layout.context
-        mine_L = positions_of(local * size, self.world.context_rank, size).to(device)
-        return places_in(mine_L, local * size)
+        mine_L = positions_of(local * size, self.world.context_rank, size).to(source_N.device)
+        place_N = places_in(mine_L, local * size)[source_N]
+        return torch.where(place_N < 0, place_N, place_N * rows + row_N)
 
     def _of_all(self, values_M: Tensor, mine_N: Tensor) -> Tensor:
         """The values of all ranks' positions; in backward each rank takes the gradient of its own."""

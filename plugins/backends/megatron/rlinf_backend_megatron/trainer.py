@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from rlinf_backend_megatron.exchange import Exchange
 from rlinf_backend_megatron.network import Network, build_network
 from rlinf_backend_megatron.optimizer import Optimizer
 from rlinf_backend_megatron.policy import Judge
-from rlinf_backend_megatron.schedule import run_micro_batch
+from rlinf_backend_megatron.schedule import MicroBatch, run
 from rlinf_backend_megatron.world import World
 from rlinf_core.api import (
     POLICY,
@@ -73,7 +73,15 @@ class MegatronTrainer(Trainer):
         ends = model.processor().eos_ids
         multiple = config.context_parallel * 2 if config.context_parallel > 1 else 1
         multiple *= config.tensor_parallel if config.sequence_parallel else 1
-        self._judge = Judge(world, architecture.vocabulary, sampling or Sampling(), ends, multiple)
+        self.padding_free = model.padding_free and config.context_parallel == 1
+        self._judge = Judge(
+            world,
+            architecture.vocabulary,
+            sampling or Sampling(),
+            ends,
+            multiple=multiple,
+            packs=self.padding_free,
+        )
         self._shelf = Shelf()
         self.host_is_elsewhere = world.device.type != "cpu"
         self._pending = False  # gradients that no step has used
@@ -89,41 +97,55 @@ class MegatronTrainer(Trainer):
         shape = len(rows.ids_BS), rows.width
         both_2BT = torch.zeros(2, *shape, device=self.world.device)
 
-        def finish(hidden_SBH: Tensor) -> Tensor:
-            found = self._judge.outputs(network, hidden_SBH, rows)
+        reading = self._judge.reading(rows)
+
+        def finish(hidden_LBH: Tensor) -> Tensor:
+            found = self._judge.outputs(network, hidden_LBH, rows, reading)
             both_2BT[0] = found.logprobs_BT
             if found.entropy_BT is not None:
                 both_2BT[1] = found.entropy_BT
-            return hidden_SBH.new_zeros(())
+            return hidden_LBH.new_zeros(())
 
         with torch.no_grad():
-            run_micro_batch(network, *self._judge.network_ids(rows), finish, backward=False)
+            run(network, iter([MicroBatch(reading, finish)]), 1, backward=False)
         logprobs_BT, entropy_BT = self.world.from_stage(both_2BT, self.world.layout.pipeline - 1)
         return PolicyOutputs(logprobs_BT, entropy_BT)
 
     def accumulate(self, batch: TrainBatch, loss: LossFunction, want: frozenset[Want] = POLICY) -> MetricSums:
         """Add the gradient of one micro-batch's summed loss. Metrics are those of the last stage."""
+        return self.accumulate_all([batch], loss, want)
+
+    def accumulate_all(
+        self, batches: Iterable[TrainBatch], loss: LossFunction, want: frozenset[Want] = POLICY
+    ) -> MetricSums:
+        """Of several; as many of them are under way as the pipeline has stages."""
         self._check(want)
         self.onload()
         self._pending = True
-        empty = not bool(batch.mask_BT.any())
-        if empty and self.world.layout.expert == 1:
-            return {}
+        alone = self.world.layout.expert == 1  # else other ranks wait for this one's tokens
+        held = [batch for batch in batches if not alone or bool(batch.mask_BT.any())]
+        sums: MetricSums = {}
+        if held:
+            made = (self._micro_batch(batch, loss, sums) for batch in held)
+            run(self.wrapped, made, len(held), backward=True)
+        return sums
+
+    def _micro_batch(self, batch: TrainBatch, loss: LossFunction, sums: MetricSums) -> MicroBatch:
         batch = batch.to(self.world.device)
         rows = self.model.token_rows(batch.inputs)
-        metrics: MetricSums = {}
+        reading = self._judge.reading(rows)
 
-        def finish(hidden_SBH: Tensor) -> Tensor:
-            outputs = self._judge.outputs(self.network, hidden_SBH, rows)
-            if empty:
+        def finish(hidden_LBH: Tensor) -> Tensor:
+            outputs = self._judge.outputs(self.network, hidden_LBH, rows, reading)
+            if not bool(batch.mask_BT.any()):
                 return outputs.logprobs_BT.sum() * 0.0
             terms = loss(outputs, batch)
             for name, (total, count) in terms.metrics.items():
-                metrics[name] = (float(total), float(count))
+                before = sums.get(name, (0.0, 0.0))
+                sums[name] = (before[0] + float(total), before[1] + float(count))
             return terms.total
 
-        run_micro_batch(self.wrapped, *self._judge.network_ids(rows), finish, backward=True)
-        return metrics
+        return MicroBatch(reading, finish)
 
     def step(self, denominator: float) -> StepStats:
         """One optimizer step with the gradient of the mean."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -165,12 +167,29 @@ def _open_group(context: TrainerContext, device: torch.device) -> None:
         store: Any = dist.HashStore()  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=0, world_size=1)
         return
+    meeting = _meeting_place(
+        os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT"), context.rank, context.world_size
+    )
+    number = meeting.add(f"trainers of rank {context.rank}", 1)
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore(f"trainer {number}", meeting),  # type: ignore[attr-defined]
+        rank=context.rank,
+        world_size=context.world_size,
+        timeout=TIMEOUT,
+    )
+
+
+@cache
+def _meeting_place(_address: str | None, _port: str | None, rank: int, size: int) -> Any:
+    """One for all trainers that this process has, one after the other, open until it ends: a door that is
+    opened anew for each could let a rank in that is ahead before the last one has left."""
     try:
-        dist.init_process_group(
-            backend, init_method="env://", rank=context.rank, world_size=context.world_size, timeout=TIMEOUT
+        store, _, _ = next(
+            dist.rendezvous("env://", rank, size, timeout=TIMEOUT)  # type: ignore[attr-defined]
         )
     except ValueError as err:
         raise ConfigError(
-            f"backend megatron: {context.world_size} ranks meet at MASTER_ADDR and MASTER_PORT, "
-            f"which are not set ({err})"
+            f"backend megatron: {size} ranks meet at MASTER_ADDR and MASTER_PORT, which are not set ({err})"
         ) from err
+    return store

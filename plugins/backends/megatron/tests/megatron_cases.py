@@ -11,6 +11,7 @@ import runpy
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,7 +42,6 @@ CPU = str(Path(__file__).parent / "megatron_cpu.py")
 OPTIMIZER = OptimizerConfig(lr=1e-3, eps=1e-5, weight_decay=0.1, grad_clip=1.0, schedule="linear")
 DENOMINATOR = 40.0
 STEPS = 3
-MOST_TRAINERS = 2  # of one case, one after the other
 
 
 def rows() -> list[Sample]:
@@ -82,11 +82,8 @@ def train(trainer: Trainer, model: Model, steps: int = STEPS) -> dict[str, Any]:
     mine = rows()[share.index :: share.count]
     norms, losses = [], []
     for _ in range(steps):
-        total = 0.0
-        for part in (mine[:1], mine[1:]):
-            metrics = trainer.accumulate(batch_of(model, part), loss)
-            total += metrics["loss"][0] if metrics else 0.0
-        losses.append(trainer.all_sum([total])[0])
+        metrics = trainer.accumulate_all([batch_of(model, part) for part in (mine[:1], mine[1:])], loss)
+        losses.append(trainer.all_sum([metrics["loss"][0] if metrics else 0.0])[0])
         norms.append(trainer.step(DENOMINATOR).grad_norm)
     outputs = trainer.outputs(batch_of(model, rows()).inputs, POLICY)
     return {
@@ -102,18 +99,19 @@ def weights(trainer: Trainer) -> dict[str, Tensor]:
     return {name: value.clone() for bucket in trainer.weights() for name, value in bucket.tensors.items()}
 
 
-def small_model(kind: str) -> Model:
+def small_model(kind: str, packing: str = "auto") -> Model:
     """A tiny random model of a family."""
     from rlinf_model_hf_lm.config import HFLMConfig
     from rlinf_model_hf_lm.model import HFLM
 
-    if kind != "qwen3_moe":
-        return HFLM(HFLMConfig(preset={"llama": "tiny-llama", "qwen3": "tiny-qwen3"}.get(kind, "tiny-qwen2")))
-    return MixtureModel(HFLMConfig(preset="tiny-qwen3"))
+    preset: Any = {"llama": "tiny-llama", "qwen2": "tiny-qwen2"}.get(kind, "tiny-qwen3")
+    config = HFLMConfig(preset=preset, packing=packing)  # type: ignore[arg-type]
+    return MixtureModel(config) if kind == "qwen3_moe" else HFLM(config)
 
 
 def _mixture() -> type[Model]:
     from rlinf_model_hf_lm.model import HFLM
+    from rlinf_model_hf_lm.packing import prepare
 
     class Mixture(HFLM):
         """As the preset, its layers with experts."""
@@ -135,7 +133,9 @@ def _mixture() -> type[Model]:
                 num_experts_per_tok=2,
                 norm_topk_prob=True,
             )
-            return AutoModelForCausalLM.from_config(config)
+            module = AutoModelForCausalLM.from_config(config)
+            self._packs = prepare(module, self.config.packing)
+            return module
 
     return Mixture
 
@@ -148,9 +148,6 @@ def build(model: Model, rank: int, size: int, sampling: Sampling | None = None, 
     from rlinf_backend_megatron.backend import MegatronBackend
     from rlinf_backend_megatron.config import MegatronConfig
 
-    os.environ["MASTER_PORT"], _, os.environ["MEGATRON_CASE_PORTS"] = os.environ[
-        "MEGATRON_CASE_PORTS"
-    ].partition(" ")  # one rank may still hold the door of the trainer before open
     return MegatronBackend(MegatronConfig(preload=CPU, **settings)).build(
         model,
         OPTIMIZER,
@@ -161,11 +158,11 @@ def build(model: Model, rank: int, size: int, sampling: Sampling | None = None, 
     )
 
 
-def trained(kind: str, **settings: Any) -> Callable[[int, int], dict[str, Any]]:
+def trained(kind: str, packing: str = "auto", **settings: Any) -> Callable[[int, int], dict[str, Any]]:
     """A case: log-probabilities at the start, then some steps."""
 
     def run(rank: int, size: int) -> dict[str, Any]:
-        model = small_model(kind)
+        model = small_model(kind, packing)
         trainer = build(model, rank, size, **settings)
         inputs = batch_of(model, rows()).inputs
         start = trainer.outputs(inputs, POLICY)
@@ -176,6 +173,45 @@ def trained(kind: str, **settings: Any) -> Callable[[int, int], dict[str, Any]]:
         return found
 
     return run
+
+
+def packed(rank: int, size: int) -> dict[str, Any]:
+    """Gradients of each family by packed rows and by padded ones, and those of micro-batches that are in the
+    pipeline at once and one after the other."""
+    found: dict[str, Any] = {}
+    for kind in ("llama", "qwen2", "qwen3", "qwen3_moe"):
+        for packing in ("never", "always"):
+            model = small_model(kind, packing)
+            trainer = build(model, rank, size, pipeline_parallel=size)
+            found[f"{kind} {packing} packs"] = trainer.padding_free
+            parts = [batch_of(model, rows()[place : place + 2]) for place in (0, 2, 4, 6)]
+            trainer.accumulate_all(parts, loss)
+            found[f"{kind} {packing}"] = gradients(trainer)
+            if kind == "qwen2":
+                for part in parts:
+                    trainer.accumulate(part, loss)
+                found[packing] = gradients(trainer)
+            trainer.close()
+    return found
+
+
+def one_after_the_other(rank: int, size: int) -> list[float]:
+    """Sums over the ranks by many trainers at one address, where the first rank leaves late and the second
+    comes early."""
+    model, found = small_model("qwen2"), []
+    for number in range(5):
+        trainer = build(model, rank, size)
+        found += trainer.all_sum([float(rank + number)])
+        time.sleep(0.2 * (rank == 0))
+        trainer.close()
+    return found
+
+
+def gradients(trainer: Any) -> dict[str, Tensor]:
+    """Of this stage's parameters, by Megatron's names; forgotten afterwards."""
+    found = {name: held.main_grad.clone() for name, held in trainer.network.named_parameters()}
+    trainer.optimizer.clear()
+    return found
 
 
 def truncating(rank: int, size: int) -> dict[str, Any]:
@@ -243,7 +279,8 @@ def conforms(_rank: int, _size: int) -> dict[str, str]:
     return {result.name: f"{result.outcome} {result.message}".strip() for result in checked}
 
 
-CASES: dict[str, tuple[int, Callable[[int, int], dict[str, Any]]]] = {
+CASES: dict[str, tuple[int, Callable[[int, int], Any]]] = {
+    "one-after-the-other": (2, one_after_the_other),
     "conformance": (1, conforms),
     "one": (1, trained("qwen2")),
     "tp2": (2, trained("qwen2", tensor_parallel=2)),
@@ -260,6 +297,9 @@ CASES: dict[str, tuple[int, Callable[[int, int], dict[str, Any]]]] = {
     "experts": (1, trained("qwen3_moe")),
     "experts-ep2": (2, trained("qwen3_moe", expert_parallel=2)),
     "bf16-tp2": (2, trained("qwen2", tensor_parallel=2, precision="bf16")),
+    "packed": (1, packed),
+    "packed-pp2": (2, packed),
+    "padded-pp2": (2, trained("qwen2", "never", pipeline_parallel=2)),
     "truncating": (2, truncating),
     "offloaded": (2, offloaded),
     "moved-to-tp2": (2, moved(tensor_parallel=2)),
@@ -277,9 +317,11 @@ def main(folder: Path, names: Sequence[str]) -> int:
     failed = 0
     for name in names:
         size, run = CASES[name]
-        ports = [str(free_port()) for _ in range(MOST_TRAINERS)]
-        os.environ |= {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ports[0]}
-        os.environ["MEGATRON_CASE_PORTS"] = " ".join(ports)
+        os.environ |= {
+            "WORLD_SIZE": str(size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+        }
         with tempfile.TemporaryDirectory() as scratch:
             os.environ["MEGATRON_CASE_FOLDER"] = scratch
             ranks = [_forked(run, rank, size, folder / f"{name}.pt") for rank in range(size)]
@@ -300,7 +342,7 @@ def _failed(ranks: Sequence[int]) -> int:
     return failed
 
 
-def _forked(run: Callable[[int, int], dict[str, Any]], rank: int, size: int, kept: Path) -> int:
+def _forked(run: Callable[[int, int], Any], rank: int, size: int, kept: Path) -> int:
     process = os.fork()
     if process:
         return process

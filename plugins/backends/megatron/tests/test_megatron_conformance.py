@@ -15,6 +15,8 @@ import pytest
 import torch
 
 SCRIPT = Path(__file__).parent / "megatron_cases.py"
+MIXED = ("packed", "packed-pp2", "one-after-the-other")
+FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe")
 MOVED = ("moved-to-tp2", "moved-to-pp2", "moved-to-dp2")
 
 
@@ -39,6 +41,44 @@ def test_training_goes_on_bit_for_bit_after_the_device_was_left(tmp_path: Path) 
     parameters = sum(weight.numel() for weight in found["staying"].values())
     copies = 1 + 1 + 1 + 2 / 2  # policy, reference, gradients, half of both moments
     assert found["held"] >= 4 * copies * parameters
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return ran(tmp_path_factory.mktemp("mixed"), *MIXED)
+
+
+def largest_difference(got: dict[str, Any], expected: dict[str, Any]) -> float:
+    """Of a gradient, over its norm."""
+    return max(float((got[name] - gradient).norm() / gradient.norm()) for name, gradient in expected.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MIXED[:2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_in_one_line_have_the_gradient_of_padded_ones(
+    family: str, name: str, mixed: dict[str, dict[str, Any]]
+) -> None:
+    """Eight rows in four micro-batches of one stage, and of the last of two."""
+    found = mixed[name]
+    assert found[f"{family} always packs"]
+    assert not found[f"{family} never packs"]
+    assert largest_difference(found[f"{family} always"], found[f"{family} never"]) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packing", ["always", "never"])
+def test_micro_batches_in_the_pipeline_at_once_have_the_gradient_of_one_after_the_other(
+    packing: str, mixed: dict[str, dict[str, Any]]
+) -> None:
+    found = mixed["packed-pp2"]
+    assert largest_difference(found[f"qwen2 {packing}"], found[packing]) < 1e-6
+
+
+@pytest.mark.slow
+def test_trainers_follow_one_another_at_one_address(mixed: dict[str, Any]) -> None:
+    """What two ranks sum is theirs and of one trainer: rank + number, over both."""
+    assert mixed["one-after-the-other"] == [1.0, 3.0, 5.0, 7.0, 9.0]
 
 
 @pytest.fixture(scope="module")

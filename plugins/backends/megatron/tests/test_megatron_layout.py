@@ -15,6 +15,8 @@ from rlinf_backend_megatron.config import MegatronConfig
 from rlinf_backend_megatron.context import causal_mask, places_in, positions_of
 from rlinf_backend_megatron.layout import Layout, checked_layout
 from rlinf_backend_megatron.mapping import Piece, check_names, join, merge, part, pieces, shard
+from rlinf_backend_megatron.packing import attend, packed_line
+from torch.nn import functional
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
 
 from rlinf_core.api import LoRAConfig, OptimizerConfig, TrainerContext
@@ -199,6 +201,30 @@ def test_ranks_that_share_positions_have_an_early_and_a_late_chunk() -> None:
     assert positions_of(8, 1, 2).tolist() == [2, 3, 4, 5]
     assert places_in(positions_of(8, 1, 2), 8).tolist() == [-1, -1, 0, 1, 2, 3, -1, -1]
     assert causal_mask(4, 1, 2).int().tolist() == [[1, 0, 1, 0], [1, 0, 1, 1]]  # keys 0, 3, 1, 2
+
+
+def test_rows_stand_in_one_line_longest_first_and_padding_last() -> None:
+    """Three rows of four places with 2, 4 and 1 tokens, in a line that ranks cut in fours."""
+    line = packed_line([2, 4, 1], 4, 4, torch.device("cpu"))
+    assert line.source_P.tolist() == [4, 5, 6, 7, 0, 1, 8, 0]
+    assert line.begin_B.tolist() == [4, 0, 6]
+    assert line.rows.cu_seqlens_q.tolist() == [0, 4, 6, 7, 8]
+    assert line.rows.max_seqlen_q == 4
+
+
+@pytest.mark.parametrize("counts", [[3], [300, 299, 40, 40, 2, 1], [5, 5, 5]])
+def test_attention_in_a_line_is_that_of_each_row(counts: list[int]) -> None:
+    """Four heads, two of keys; 300 and 40 tokens are too far apart for one call."""
+    rows = packed_line(counts, max(counts), 1, torch.device("cpu")).rows
+    assert len(rows.groups) == (2 if counts[0] == 300 else 1)
+    query, key, value = (torch.randn(sum(counts), heads, 8) for heads in (4, 2, 2))
+    expected = [
+        functional.scaled_dot_product_attention(
+            *(part.transpose(0, 1)[None] for part in parts), is_causal=True, enable_gqa=True
+        )[0].transpose(0, 1)
+        for parts in zip(*(whole.split(counts) for whole in (query, key, value)), strict=True)
+    ]
+    torch.testing.assert_close(attend(query, key, value, rows, None), torch.cat(expected).flatten(1))
 
 
 def test_queries_keys_and_values_lie_group_by_group() -> None:
