@@ -26,7 +26,7 @@ class AlgorithmNeeds:
     length_limit: bool = False  # uses `max_length`, which text tasks have
     recompute_old: bool = False  # old log-probabilities are the trainer's before its first update
     logprob_level: LogprobLevel = "chunk"  # what of an embodied decision gets a log-probability of its own
-    max_staleness: int = 0  # weight versions a sample may lag behind the trainer
+    off_policy: bool = False  # its loss corrects for rows that older weights made
 
 
 @dataclass(frozen=True)

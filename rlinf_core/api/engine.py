@@ -98,6 +98,7 @@ class Host(ABC):
     """A handle to one process."""
 
     name: str
+    concurrent: bool = True  # works while others do, and the driver
     device: str = ""  # what its process calls its device, "cuda:0"; "" = by its number, as on this machine
 
     def meeting_point(self) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_core.comm.stream import Stream
-from rlinf_core.flows.flow import Flow, StepResult, keep_in, row_metrics, warnings
+from rlinf_core.flows.flow import Flow, Played, StepResult, keep_in, row_metrics, warnings, work_apart
+from rlinf_core.flows.selection import unselected
 from rlinf_core.roles.weights import WeightSync
 
 if TYPE_CHECKING:
@@ -52,27 +53,45 @@ class EmbodiedFlow(Flow):
         began = time.perf_counter()
         self.sync()
         synced = time.perf_counter()
-        rows: list[Experience] = []
-        selected = self.selection.gather(requests, self._round) if self.selection else None
-        if selected is None:
+        if self.selection is not None:
+            result = self.train(self.play(requests), step)
+        else:
+            rows: list[Experience] = []
             acting = self.rollout.call("serve")
             episodes = acting.guard(self.environment.stage("rollout", requests.first()))
             learned = self.learners.learn(episodes.map(keep_in(rows)), step)
             acting.wait()
-            rounds = [episodes.result]
-            self._count(episodes.result)
+            rows.sort(key=lambda row: (row.group, row.replica))
+            self._add(_counts([episodes.result]))
+            result = self._told(rows, _episode_metrics(rows, [episodes.result]) | learned)
+        result.metrics["time/sync"] = synced - began
+        return result
+
+    @property
+    def apart(self) -> bool:
+        """Neither environments nor the policy that acts live where training happens."""
+        return work_apart(self.learners.actor, self.environment, self.rollout)
+
+    def play(self, requests: Requests) -> Played:
+        """Whole episodes."""
+        if self.selection is None:
+            found = unselected(*self._round(requests.first()))
         else:
-            rows, rounds = selected.rows, selected.results
-            learned = self.learners.learn(Stream.of([selected.kept]), step) | selected.metrics
-        rows.sort(key=lambda row: (row.group, row.replica))
-        metrics = row_metrics(rows) | _episode_metrics(rows, rounds) | learned
-        metrics["time/sync"] = synced - began
-        return StepResult(rows, metrics, warnings(metrics) + self._deaths())
+            found = self.selection.gather(requests, self._round)
+        metrics = _episode_metrics(found.rows, found.results) | found.metrics
+        return Played(found.rows, found.kept, metrics, _counts(found.results))
+
+    def train(self, played: Played, step: int, oldest: int | None = None) -> StepResult:
+        """Advantages and optimizer steps."""
+        learned = self.learners.learn(Stream.of([played.kept]), step, oldest)
+        self._add(played.counts)
+        return self._told(played.rows, learned | played.metrics)
 
     def evaluate(self, requests: Stream) -> list[Experience]:
         """Episodes of the current weights."""
         self.sync()
-        rows, _ = self._round(requests, greedy=self.eval_greedy)
+        rows, reports = self._round(requests, greedy=self.eval_greedy)
+        self._add(_counts([reports]))
         return sorted(rows, key=lambda row: (row.group, row.replica))
 
     def _round(
@@ -83,7 +102,6 @@ class EmbodiedFlow(Flow):
         episodes = acting.guard(self.environment.stage("rollout", groups, greedy=greedy))
         rows: list[Experience] = episodes.collect()
         acting.wait()
-        self._count(episodes.result)
         return rows, episodes.result
 
     def counts(self) -> dict[str, float]:
@@ -91,13 +109,22 @@ class EmbodiedFlow(Flow):
         counts, self._counts = self._counts, dict.fromkeys(COUNTS, 0.0)
         return counts
 
-    def _count(self, reports: Sequence[EnvironmentReport]) -> None:
-        for name, field in COUNTS.items():
-            self._counts[name] += sum(getattr(report, field) for report in reports)
+    def _add(self, counts: Mapping[str, float]) -> None:
+        for name, count in counts.items():
+            self._counts[name] += count
+
+    def _told(self, rows: list[Experience], found: dict[str, float]) -> StepResult:
+        metrics = row_metrics(rows) | found
+        return StepResult(rows, metrics, warnings(metrics) + self._deaths())
 
     def _deaths(self) -> list[str]:
         died = self._counts["env/restarts"]
         return [f"{died:.0f} processes of environments died, hung or failed (RUN/logs)"] if died else []
+
+
+def _counts(rounds: Sequence[Sequence[EnvironmentReport]]) -> dict[str, float]:
+    reports = [report for reports in rounds for report in reports]
+    return {name: float(sum(getattr(report, field) for report in reports)) for name, field in COUNTS.items()}
 
 
 def _episode_metrics(

@@ -12,6 +12,8 @@ from rlinf_core.types import Experience, Trajectory
 
 if TYPE_CHECKING:
     from rlinf_core.roles.report import TrainReport
+    from rlinf_core.roles.weights import WeightSync
+    from rlinf_core.worker import WorkerGroup
 
 
 @dataclass
@@ -21,6 +23,16 @@ class StepResult:
     rows: list[Experience]
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Played:
+    """The rows of one step before anything is trained on them."""
+
+    rows: list[Experience]  # in order
+    kept: list[Experience]  # of them, those to train on
+    metrics: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)  # see `Flow.counts`
 
 
 class Requests:
@@ -54,11 +66,30 @@ class Requests:
 
 
 class Flow(ABC):
-    """A training flow over worker groups."""
+    """A training flow over worker groups.
+
+    `step` may overlap what makes rows with what trains on them. `play` and `train` are its two halves, for
+    rows that are made some steps ahead; where the flow is `apart`, one thread may play while another trains.
+    """
+
+    sync: WeightSync  # from what is trained to what plays
+
+    @property
+    @abstractmethod
+    def apart(self) -> bool:
+        """Whether nothing that plays shares a process with what is trained."""
 
     @abstractmethod
     def step(self, requests: Requests, step: int) -> StepResult:
         """One step of training."""
+
+    @abstractmethod
+    def play(self, requests: Requests) -> Played:
+        """A step's rows, by the weights that those who play have now."""
+
+    @abstractmethod
+    def train(self, played: Played, step: int, oldest: int) -> StepResult:
+        """Train on these rows, but for those of weights before the version `oldest`."""
 
     @abstractmethod
     def evaluate(self, requests: Stream) -> list[Experience]:
@@ -67,6 +98,14 @@ class Flow(ABC):
     def counts(self) -> dict[str, float]:
         """Of what has happened since this was asked last, in steps and in evaluations; they add up."""
         return {}
+
+
+def work_apart(learner: WorkerGroup, *players: WorkerGroup) -> bool:
+    """Whether a group can train while others play: no process has both, and the engine's work at one time."""
+    playing = [host for group in players for host, _ in group.members]
+    training = [host for host, _ in learner.members]
+    shared = {id(host) for host in playing} & {id(host) for host in training}
+    return not shared and all(host.concurrent for host in (*playing, *training))
 
 
 def keep_in(rows: list[Experience]) -> Callable[[list[Experience]], list[Experience]]:
@@ -130,6 +169,11 @@ def warnings(metrics: Mapping[str, float]) -> list[str]:
         )
     if metrics.get("train/skipped_steps", 0.0) > 0.0:
         found.append("a non-finite gradient was not applied")
+    if metrics.get("train/stale_rows", 0.0) > 0.0:
+        found.append(
+            f"{metrics['train/stale_rows']:.0f} samples of weights older than train.max_staleness allows "
+            "were not trained"
+        )
     return found
 
 

@@ -21,17 +21,18 @@ class Learners:
     reference: WorkerGroup | None = None
     critic: WorkerGroup | None = None  # with a model of its own
 
-    def learn(self, rows: Stream, step: int) -> dict[str, float]:
-        """Train on all rows of the stream; metrics named `train/...`."""
+    def learn(self, rows: Stream, step: int, oldest: int | None = None) -> dict[str, float]:
+        """Train on all rows of the stream but those of weights before the version `oldest`; metrics named
+        `train/...`."""
         judged = self.reference.stage("logprobs", rows, route="broadcast") if self.reference else rows
         if self.critic is None:
-            return self._train(self.actor, judged, step)
+            return self._train(self.actor, judged, step, oldest)
         valued: list[Experience] = self.critic.stage("values", judged, route="broadcast").collect()
-        metrics = self._train(self.critic, Stream.of([valued]), step)
-        return metrics | self._train(self.actor, Stream.of([valued]), step)
+        metrics = self._train(self.critic, Stream.of([valued]), step, oldest)
+        return metrics | self._train(self.actor, Stream.of([valued]), step, oldest)
 
     @staticmethod
-    def _train(group: WorkerGroup, rows: Stream, step: int) -> dict[str, float]:
-        trained = group.stage("train", rows, route="broadcast", step=step)
+    def _train(group: WorkerGroup, rows: Stream, step: int, oldest: int | None) -> dict[str, float]:
+        trained = group.stage("train", rows, route="broadcast", step=step, oldest=oldest)
         trained.collect()
         return merge_reports(trained.result)

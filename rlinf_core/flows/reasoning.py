@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.comm.stream import Stream
-from rlinf_core.flows.flow import Flow, StepResult, keep_in, row_metrics, warnings
+from rlinf_core.flows.flow import Flow, Played, StepResult, keep_in, row_metrics, warnings, work_apart
+from rlinf_core.flows.selection import unselected
 from rlinf_core.roles.weights import WeightSync
 
 if TYPE_CHECKING:
@@ -52,22 +53,34 @@ class ReasoningFlow(Flow):
         began = time.perf_counter()
         self.sync()
         synced = time.perf_counter()
-        rows: list[Experience] = []
-        selected = self.selection.gather(requests, self._round) if self.selection else None
-        if selected is None:
+        if self.selection is not None:
+            result = self.train(self.play(requests), step)
+        else:
+            rows: list[Experience] = []
             scored = self._scored(requests.first())
             learned = self.learners.learn(scored.map(keep_in(rows)), step)
-            report: RewardReport = scored.result[0]
+            rows.sort(key=lambda row: (row.group, row.replica))
+            result = _told(rows, learned | _verdicts(scored.result))
+        result.metrics["time/sync"] = synced - began
+        return result
+
+    @property
+    def apart(self) -> bool:
+        """Rewards are scored in processes of their own."""
+        return work_apart(self.learners.actor, self.rollout)
+
+    def play(self, requests: Requests) -> Played:
+        """Responses with their rewards."""
+        if self.selection is None:
+            found = unselected(*self._round(requests.first(), ()))
         else:
-            rows = selected.rows
-            learned = self.learners.learn(Stream.of([selected.kept]), step) | selected.metrics
-            report = selected.results[-1][0]
-        rows.sort(key=lambda row: (row.group, row.replica))
-        metrics = row_metrics(rows) | learned
-        metrics["time/sync"] = synced - began
-        for verdict, count in report.verdicts.items():
-            metrics[f"train/verdict_{verdict}"] = float(count)
-        return StepResult(rows, metrics, [*warnings(metrics), *_cut(metrics)])
+            found = self.selection.gather(requests, self._round)
+        return Played(found.rows, found.kept, found.metrics | _verdicts(found.results[-1]))
+
+    def train(self, played: Played, step: int, oldest: int | None = None) -> StepResult:
+        """Advantages and optimizer steps."""
+        learned = self.learners.learn(Stream.of([played.kept]), step, oldest)
+        return _told(played.rows, learned | played.metrics)
 
     def evaluate(self, requests: Stream) -> list[Experience]:
         """Scored samples of the current weights under the evaluation sampling."""
@@ -113,6 +126,15 @@ def _against(greedy: Sequence[Experience]) -> Callable[[list[Experience]], list[
         return chunk
 
     return compare
+
+
+def _told(rows: list[Experience], found: dict[str, float]) -> StepResult:
+    metrics = row_metrics(rows) | found
+    return StepResult(rows, metrics, [*warnings(metrics), *_cut(metrics)])
+
+
+def _verdicts(reports: Sequence[RewardReport]) -> dict[str, float]:
+    return {f"train/verdict_{verdict}": float(count) for verdict, count in reports[0].verdicts.items()}
 
 
 def _cut(metrics: dict[str, float]) -> list[str]:

@@ -31,6 +31,12 @@ class Selected:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
+def unselected(rows: list[Experience], result: list[Any]) -> Selected:
+    """All rows of one round."""
+    rows = sorted(rows, key=lambda row: (row.group, row.replica))
+    return Selected(rows, rows, [result])
+
+
 @dataclass(frozen=True)
 class Selection:
     """Asks for more groups in the place of those that `Algorithm.keep` rejects."""

@@ -31,7 +31,6 @@ class PolicyOptions:
     importance_cap_level: Literal["token", "sequence", "geometric"] = "token"  # what gets a weight of its own
     importance_cap_mode: Literal["truncate", "mask"] = "truncate"  # mask: no weight outside [1/cap, cap]
     decoupled: bool = False  # clip around the trainer's policy before its first update, not the rollout's
-    max_staleness: int = 0  # weight versions that a response may be old; older ones are not trained
     mask_truncated: bool = False  # leave out responses that a length limit cut
 
     def __post_init__(self) -> None:
@@ -41,8 +40,6 @@ class PolicyOptions:
         self._check_correction()
         if self.entropy_coef < 0.0:
             raise self.error("entropy_coef", "must be 0 or more")
-        if self.max_staleness < 0:
-            raise self.error("max_staleness", "must be 0 or more")
 
     @property
     def kl_in_loss(self) -> bool:
@@ -55,8 +52,8 @@ class PolicyOptions:
             "reference": self.kl_coef > 0.0,
             "entropy": self.entropy_coef > 0.0,
             "length_limit": self.uses_length_limit,
-            "recompute_old": self.decoupled,
-            "max_staleness": self.max_staleness,
+            "recompute_old": self.decoupled or self.importance_cap is not None,
+            "off_policy": True,
         }
         return AlgorithmNeeds(**{**stated, **more})
 

@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 
 
 def trained_mask(batch: ScoredBatch, options: PolicyOptions) -> Tensor:
-    """`[B, T]` bool: the batch's mask without rows that are too old or cut, as the options say."""
-    left_out_B = batch.truncated_B & options.mask_truncated
-    if batch.staleness_B is not None:
-        left_out_B = left_out_B | (batch.staleness_B > options.max_staleness)
-    return batch.mask_BT & ~left_out_B[:, None]
+    """`[B, T]` bool: the batch's mask without rows that were cut, where the options say so."""
+    return batch.mask_BT & ~(batch.truncated_B & options.mask_truncated)[:, None]
 
 
 def group_metrics(statistics: GroupStatistics, algorithm: str) -> dict[str, float | tuple[float, float]]:

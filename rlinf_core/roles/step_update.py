@@ -23,12 +23,15 @@ class StepUpdate:
     """The training of one step from parts of its rows, given one after the other.
 
     With one optimizer step, each part's gradient is added as it comes, so that training overlaps with
-    what makes the rows; several optimizer steps need every row first.
+    what makes the rows; several optimizer steps need every row first. Rows without a reward, and those of
+    weights before the version `oldest`, are left out.
     """
 
-    def __init__(self, updater: Updater, step: int) -> None:
+    def __init__(self, updater: Updater, step: int, oldest: int | None = None) -> None:
         self.updater = updater
         self.step = step
+        self._oldest = oldest
+        self._too_old = 0
         self.report = TrainReport()
         train = updater.config.train
         self._several = train.mini_batches * train.update_epochs > 1
@@ -42,6 +45,7 @@ class StepUpdate:
 
     def add(self, rows: Sequence[Experience]) -> None:
         """Take some rows; parts hold what advantages belong together, such as whole groups."""
+        rows = self._fit(rows)
         if self._several:
             self._held += rows
         elif rows:
@@ -59,7 +63,17 @@ class StepUpdate:
             mean = sum(value * count for value, count in parts) / total
             self.report.facts[name] = parts[0][0] if len(parts) == 1 else mean
         self.report.facts |= self._seen.facts("advantage")
+        if self._oldest is not None:
+            self.report.facts["stale_rows"] = self._too_old
         return self.report
+
+    def _fit(self, rows: Sequence[Experience]) -> list[Experience]:
+        scored = [row for row in rows if row.error is None]
+        if self._oldest is None:
+            return scored
+        fit = [row for row in scored if row.weight_version >= self._oldest]
+        self._too_old += len(scored) - len(fit)
+        return fit
 
     def _add(self, rows: Sequence[Experience]) -> None:
         batch, columns, idle_B = self._judge(rows)

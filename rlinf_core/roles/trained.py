@@ -62,15 +62,16 @@ class TrainedWorker(Worker):
 
     @stage
     def train(
-        self, chunks: Iterator[list[Experience]], *, step: int
+        self, chunks: Iterator[list[Experience]], *, step: int, oldest: int | None = None
     ) -> Generator[list[Experience], None, TrainReport]:
         """Add each chunk's gradient as it comes, then update; returns a `TrainReport`.
 
-        Every rank gets every chunk. A chunk holds what advantages belong together, in order.
+        Every rank gets every chunk. A chunk holds what advantages belong together, in order. Rows of weights
+        before the version `oldest` are not trained.
         """
-        update = StepUpdate(self.updater, step)
+        update = StepUpdate(self.updater, step, oldest)
         for chunk in chunks:
-            update.add([row for row in chunk if row.error is None])
+            update.add(chunk)
         yield from ()
         return update.finish()
 

@@ -154,7 +154,7 @@ class Updater:
             returns_BT=advantages.returns_BT if valued else None,
             values_BT=batch.values_BT if valued else None,
             max_length=batch.max_length,
-            fresh=not self.critic,
+            fresh=not self.critic and not self._stale(rows),
         )
         return batch, advantages, columns
 
@@ -162,10 +162,14 @@ class Updater:
         """Whose log-probabilities are the old ones. None = those of the one forward pass that trains: the
         policy is its own sampler, or the trainer's own are wanted and there is one update."""
         wanted = self.config.train.old_logprobs
-        stale = any(row.weight_version != self.trainer.version for row in rows)
-        if wanted == "rollout" or (stale and not self.algorithm.needs.recompute_old):
+        if wanted == "auto" and self._stale(rows) and not self.algorithm.needs.recompute_old:
+            wanted = "rollout"
+        if wanted == "rollout":
             return "rollout"
         return "trainer" if not self.critic and (several or wanted == "recompute") else None
+
+    def _stale(self, rows: Sequence[Experience]) -> bool:
+        return any(row.weight_version != self.trainer.version for row in rows)
 
     def _max_length(self) -> int:
         return self.config.sampling.max_new_tokens if task_of(self.config) == "text" else 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlinf_core.comm.stream import Stream
@@ -28,6 +29,14 @@ class Receiver(Worker, ABC):
         return version
 
 
+@dataclass(frozen=True)
+class Weights:
+    """One version as the actor has sent it, for receivers in other processes."""
+
+    version: int
+    buckets: Sequence[WeightBucket] = ()  # () = there is nothing new
+
+
 class WeightSync:
     """Brings the receivers to the actor's version. Where both sit in one process nothing is copied
     on the way; to other processes the weights go in buckets."""
@@ -48,18 +57,42 @@ class WeightSync:
     def __call__(self) -> None:
         """One complete update, where there is something new. The first brings all weights, later ones
         what is trained."""
-        version: int = self.actor.call_rank(0, "version").result()
+        version = self.newest()
         if version == self.version:
             return
-        sent = self.actor.stage(
+        sent = self._publish()
+        if self._far is not None:
+            self._far.stage("receive", sent, route="broadcast").collect()
+        else:
+            sent.collect()
+        self.version = version
+
+    def take(self) -> Weights:
+        """The actor's weights as they are now, for receivers in other processes that still act with older
+        ones. What is taken is given, in that order."""
+        version = self.newest()
+        if version == self.version:
+            return Weights(version)
+        taken = Weights(version, self._publish().collect())
+        self.version = version
+        return taken
+
+    def give(self, weights: Weights) -> None:
+        """Install what was taken; callable from another thread than `take`."""
+        if self._far is not None and weights.buckets:
+            chunks = Stream.of([bucket] for bucket in weights.buckets)
+            self._far.stage("receive", chunks, route="broadcast").collect()
+
+    def newest(self) -> int:
+        """The actor's version."""
+        version: int = self.actor.call_rank(0, "version").result()
+        return version
+
+    def _publish(self) -> Stream:
+        return self.actor.stage(
             "publish",
             Stream.of([]),
             local=self._local,
             remote=self._far is not None,
             trainable_only=self.version >= 0,
         )
-        if self._far is not None:
-            self._far.stage("receive", sent, route="broadcast").collect()
-        else:
-            sent.collect()
-        self.version = version

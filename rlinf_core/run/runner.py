@@ -16,6 +16,7 @@ from rlinf_core.errors import CheckpointError, WorkerDied
 from rlinf_core.flows.flow import StepResult, merge_reports, record
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.setup import build
+from rlinf_core.run.ahead import RunAhead
 from rlinf_core.run.checkpoint import SCORE, Checkpoint, CheckpointStore
 from rlinf_core.run.compose import RunGraph, make_source, start
 from rlinf_core.run.evaluate import eval_metrics
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rlinf_core.api import Engine
     from rlinf_core.api.spans import HostSpan
     from rlinf_core.config.schema import RunConfig
+    from rlinf_core.flows.flow import Requests
     from rlinf_core.run.view import View
     from rlinf_core.types import Experience, Trajectory
 
@@ -159,6 +161,7 @@ class Runner:
         self._trace = Trace(self.output / "trace.json", max(0, resumed or 0))
         self._videos = Videos(self.config, self._value if self.graph.crew.needs.critic != "none" else None)
         self._samples = JsonLines(self.output / "samples.jsonl", resumed)
+        self._ahead = RunAhead(self.config.train.max_staleness, self.config.train.steps, self._requests)
         trackers = {component.name: build(component) for component in self.config.trackers}
         self._trackers = TrackerSet(trackers, self.view.warn)
         self._trackers.start(self.output, self._dumped, checkpoint.step if checkpoint else 0)
@@ -203,8 +206,7 @@ class Runner:
     def _one_step(self) -> None:
         self._trace.write(self.step, self.graph.engine.drain_spans())  # of what came before
         began = time.monotonic()
-        requests = self.source.train(self.step).with_first(partial(self._videos.training, self.step + 1))
-        result = self.graph.flow.step(requests, self.step)
+        result = self._ahead.step(self.graph.flow, self.step)
         ended = time.monotonic()
         spans = self.graph.engine.drain_spans()
         self.step += 1
@@ -231,6 +233,9 @@ class Runner:
         self._film("train", result.rows)
         self._steer(result, (began, ended), spans)
 
+    def _requests(self, step: int) -> Requests:
+        return self.source.train(step).with_first(partial(self._videos.training, step + 1))
+
     def _steer(self, result: StepResult, window: tuple[float, float], spans: list[HostSpan]) -> None:
         plan = self.steering.after(self.step, result, window, spans)
         for note in self.steering.notes():
@@ -238,6 +243,7 @@ class Runner:
         if plan is not None and self.step < self.config.train.steps and not self._interrupt.requested:
             self.view.phase(f"moving to a {plan.mode} plan")
             self._saving.finish()
+            self._ahead.settle()
             with self._trace.span("move"):
                 self.steering.move(self.step, plan)
 
@@ -252,6 +258,7 @@ class Runner:
         self.view.phase("evaluating")
         began = time.perf_counter()
         with self._trace.span("evaluate"):
+            self._ahead.settle()
             rows = self.graph.flow.evaluate(Stream.of(self._videos.evaluation(self.step, self.source.eval())))
         found = eval_metrics(rows, self._primary)
         metrics.update(found)

@@ -114,6 +114,8 @@ class InlineStageCall(StageCall):
 class InlineHost(Host):
     """The calling process."""
 
+    concurrent = False
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.table = WorkerTable()

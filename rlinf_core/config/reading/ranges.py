@@ -46,6 +46,7 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
         "mini_batches": at_least(1),
         "update_epochs": at_least(1),
         "micro_batch_tokens": at_least(1),
+        "max_staleness": at_least(0),
         "max_prompt_tokens": at_least(0),
         "num_envs": at_least(0),
     },

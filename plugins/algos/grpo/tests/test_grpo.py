@@ -188,12 +188,9 @@ def test_groups_with_a_mean_reward_outside_the_bounds_are_not_trained() -> None:
         assert result.metrics["filtered_groups"] == (2.0 - sum(kept), 2.0)
 
 
-def test_cut_and_stale_rows_are_not_trained_but_count_in_their_group() -> None:
-    batch = scored(
-        truncated_B=torch.tensor([True] + [False] * 7),
-        staleness_B=torch.tensor([0, 1, 2, 0, 0, 0, 3, 1]),
-    )
-    result = GRPO(GRPOConfig(mask_truncated=True, max_staleness=1)).advantages(batch)
+def test_cut_rows_are_not_trained_but_count_in_their_group() -> None:
+    batch = scored(truncated_B=torch.tensor([True, False, True, False, False, False, True, False]))
+    result = GRPO(GRPOConfig(mask_truncated=True)).advantages(batch)
     assert result.mask_BT is not None
     assert result.mask_BT.any(-1).tolist() == [False, True, False, True, True, True, False, True]
     assert result.advantages_BT[1, 0].item() == pytest.approx(-1.305580, abs=1e-6)
@@ -271,7 +268,7 @@ def test_needs_follow_the_config() -> None:
     assert needs(GRPOConfig(entropy_coef=0.01)).entropy is True
     assert needs(GRPOConfig()).advantage_scope == "group"
     assert needs(GRPOConfig(decoupled=True)).recompute_old is True
-    assert needs(GRPOConfig(max_staleness=2)).max_staleness == 2
+    assert needs(GRPOConfig()).off_policy
     assert needs(GRPOConfig(logprob_level="token")).logprob_level == "token"
     greedy = needs(GRPOConfig(baseline="greedy", scale_by_std=False, group_size=1))
     assert (greedy.greedy_baseline, greedy.group_size, greedy.advantage_scope) == (True, 1, "sample")
@@ -301,7 +298,6 @@ def test_the_constant_norm_is_the_longest_response_allowed_unless_it_is_given() 
             {"filter_low": 0.5, "filter_high": 0.5},
             "algo.filter_low .grpo.: 0.5: must be below filter_high=0.5",
         ),
-        ({"max_staleness": -1}, "algo.max_staleness"),
         ({"policy_loss": "weighted", "dual_clip": 3.0}, "algo.dual_clip"),
         ({"clip_ratio": 1.2}, "algo.clip_ratio"),
         ({"clip_ratio_high": 0.0}, "algo.clip_ratio_high"),

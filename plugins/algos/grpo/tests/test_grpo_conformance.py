@@ -24,7 +24,6 @@ MASKS = {
     "filter_low": 0.3,
     "filter_high": 0.6,
     "decoupled": True,
-    "max_staleness": 1,
     "logprob_level": "token",
 }
 

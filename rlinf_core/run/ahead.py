@@ -1,0 +1,140 @@
+"""Steps whose rows are made while earlier ones are trained on, by weights that are some steps old.
+
+The rows of step `s` are made by the weights that step `max(first, s - lag)` begins with, whatever takes how
+long: the lag is fixed, so that a run follows from its seed.
+"""
+
+from __future__ import annotations
+
+import bisect
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from rlinf_core.flows.flow import Played, StepResult
+from rlinf_core.types import Experience, Sample
+
+if TYPE_CHECKING:
+    from rlinf_core.flows.flow import Flow, Requests
+
+Made = TypeVar("Made")
+
+
+class Lane:
+    """A thread that does one thing after the other, in the order in which they were asked for."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="ahead", daemon=True).start()
+
+    def do(self, function: Callable[[], Made]) -> Future[Made]:
+        """What the function returns or raises, once it has been called."""
+        made: Future[Made] = Future()
+
+        def run() -> None:
+            try:
+                made.set_result(function())
+            except BaseException as error:  # the border of a thread: whoever waits raises it
+                made.set_exception(error)
+
+        self._jobs.put(run)
+        return made
+
+    def _work(self) -> None:
+        while True:
+            self._jobs.get()()
+
+
+class RunAhead:
+    """Makes rows for at most `lag` steps more than the one that is trained.
+
+    Where the flow is `apart`, a thread plays them while training goes on, and waits for nothing but the rows
+    before them: the actor's weights are taken before each step of training, and given when it is their turn.
+    Otherwise all happens in turn. Either way the rows are the same. With a lag of 0 the flow makes its own
+    steps.
+    """
+
+    def __init__(self, lag: int, steps: int, requests: Callable[[int], Requests]) -> None:
+        self.lag = lag
+        self._steps = steps
+        self._requests = requests
+        self._made: dict[int, Future[Played]] = {}  # by step
+        self._given: Future[None] | None = None
+        self._began: dict[int, int] = {}  # step -> the version that its training began with
+        self._lane: Lane | None = None
+
+    def step(self, flow: Flow, step: int) -> StepResult:
+        """Ask for rows, and train on those of this step."""
+        if not self.lag:
+            return flow.step(self._requests(step), step)
+        began = time.perf_counter()
+        self._ask(flow, step)
+        asked = time.perf_counter()
+        played = self._made.pop(step).result()
+        oldest = min(self._began.values())
+        ages = staleness(played.kept, step, self._began)
+        result = flow.train(played, step, oldest)
+        result.metrics |= ages
+        result.metrics["time/sync"] = asked - began
+        if step + 1 in self._made:
+            self._made[step + 1].result()
+        return result
+
+    def settle(self) -> None:
+        """Wait until nothing is being made. Raises what has gone wrong."""
+        if self._given is not None:
+            self._given.result()
+        for made in self._made.values():
+            made.result()
+
+    def _ask(self, flow: Flow, step: int) -> None:
+        last = min(step + self.lag, self._steps - 1)
+        wanted = [number for number in range(step, last + 1) if number not in self._made]
+        if not wanted:
+            self._note(step, flow.sync.newest())
+        elif flow.apart:
+            self._lane = self._lane or Lane()
+            weights = flow.sync.take()
+            self._note(step, weights.version)
+            self._given = self._lane.do(partial(flow.sync.give, weights))
+            self._made |= {number: self._lane.do(partial(self._play, flow, number)) for number in wanted}
+        else:
+            flow.sync()
+            self._note(step, flow.sync.version)
+            for number in wanted:
+                self._made[number] = Future()
+                self._made[number].set_result(self._play(flow, number))
+
+    def _play(self, flow: Flow, step: int) -> Played:
+        return flow.play(self._requests(step))
+
+    def _note(self, step: int, version: int) -> None:
+        self._began[step] = version
+        self._began = {number: each for number, each in self._began.items() if number >= step - self.lag}
+
+
+def staleness(rows: Sequence[Experience], step: int, began: Mapping[int, int]) -> dict[str, float]:
+    """How many steps ago training began with the weights that made the decisions of these rows. `began` has
+    the version that each of the last steps began with; of steps that changed nothing the last one counts."""
+    steps = sorted(began)
+    versions = [began[number] for number in steps]
+    total, count, most = 0, 0, 0
+    for row in rows:
+        if row.error is None and row.mask.any():
+            found = [bisect.bisect_right(versions, version) - 1 for version in _versions(row)]
+            ages = [step - (steps[place] if place >= 0 else steps[0] - 1) for place in found]
+            total, count, most = total + sum(ages), count + len(ages), max(most, *ages)
+    return {"train/staleness_mean": total / max(1, count), "train/staleness_max": float(most)}
+
+
+def _versions(row: Experience) -> list[int]:
+    """Of each trained decision."""
+    mixed = row.weight_versions if isinstance(row, Sample) else None
+    versions_T = np.full(len(row.mask), row.weight_version) if mixed is None else mixed
+    return [int(version) for version in versions_T[row.mask]]
