@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf_backend_fsdp.lora import adapted_module
 from rlinf_backend_fsdp.trainer import FSDPTrainer
+from rlinf_core.adapters import adapted_module
 from rlinf_core.api import LoRAConfig, Model, OptimizerConfig, TrainBackend, TrainerContext
 from rlinf_core.types import Sampling
 

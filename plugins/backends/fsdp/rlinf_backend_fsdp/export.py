@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from rlinf_backend_fsdp.lora import adapted_module
+from rlinf_core.adapters import export_adapted
 
 if TYPE_CHECKING:
     from rlinf_backend_fsdp.trainer import FSDPTrainer
@@ -23,7 +22,7 @@ def export_policy(trainer: FSDPTrainer, path: Path) -> None:
         for _ in state:
             continue
     elif trainer.lora.rank:
-        _export_adapters(trainer, state, path)
+        export_adapted(trainer.model, trainer.lora, trainer.seed, dict(state), path)
     else:
         trainer.model.export(state, path)
     trainer.all_sum([0.0])
@@ -41,14 +40,3 @@ def whole(tensor: Tensor) -> Tensor:
 def _full_state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in module.state_dict().items():
         yield name, whole(tensor)
-
-
-def _export_adapters(trainer: FSDPTrainer, state: Iterator[tuple[str, Tensor]], path: Path) -> None:
-    """Merge in a module of its own: the trained one is never touched."""
-    adapted: Any = adapted_module(trainer.model, trainer.lora, trainer.seed)  # Any: peft
-    adapted.load_state_dict(dict(state))
-    try:
-        adapted.save_pretrained(path / "adapter")
-    except SafetensorError as err:  # how its writer tells of a full disk
-        raise OSError(str(err)) from err
-    trainer.model.export(iter(adapted.merge_and_unload().state_dict().items()), path)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
-from rlinf_backend_fsdp.lora import adapted_module
+from rlinf_core.adapters import adapted_module
 from rlinf_core.api import LoRAConfig, Model, PolicyOutputs, Want
 from rlinf_core.types import Sampling
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlinf_backend_fsdp.lora import adapted_module
 from rlinf_backend_fsdp.rollout_rows import Rows
 from rlinf_backend_fsdp.rollout_sampling import draw
+from rlinf_core.adapters import adapted_module
 from rlinf_core.api import Decoder, LoRAConfig, Model, RolloutEngine, WeightBucket
 from rlinf_core.errors import ModelError
 from rlinf_core.shelf import Shelf, lend, stored_bytes

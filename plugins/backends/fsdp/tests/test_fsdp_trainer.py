@@ -10,10 +10,10 @@ import pytest
 import torch
 from rlinf_backend_fsdp.backend import FSDPBackend
 from rlinf_backend_fsdp.config import FSDPConfig
-from rlinf_backend_fsdp.lora import adapted_module
 from rlinf_backend_fsdp.trainer import FSDPTrainer
 from torch import Tensor
 
+from rlinf_core.adapters import adapted_module
 from rlinf_core.api import LoRAConfig, OptimizerConfig
 from rlinf_core.errors import CheckpointError, ConfigError
 

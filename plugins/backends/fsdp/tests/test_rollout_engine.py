@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from rlinf_backend_fsdp.config import HFRolloutConfig
-from rlinf_backend_fsdp.lora import adapted_module
 from rlinf_backend_fsdp.rollout import HFRollout
 from torch import nn
 
+from rlinf_core.adapters import adapted_module
 from rlinf_core.api import LoRAConfig, Model, WeightBucket
 from rlinf_core.errors import ModelError
 from rlinf_core.plugins import plugins

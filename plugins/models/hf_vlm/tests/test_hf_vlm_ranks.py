@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from rlinf_backend_fsdp.lora import adapted_module
 
+from rlinf_core.adapters import adapted_module
 from rlinf_core.api import LoRAConfig
 from rlinf_core.testing.ranks import expect_same_training, run_ranks
 

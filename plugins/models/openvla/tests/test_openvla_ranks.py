@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from rlinf_backend_fsdp.lora import adapted_module
 from safetensors.torch import load_file
 
+from rlinf_core.adapters import adapted_module
 from rlinf_core.testing.ranks import expect_same_training, run_ranks
 
 sys.path.insert(0, str(Path(__file__).parent))

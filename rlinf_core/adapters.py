@@ -1,13 +1,16 @@
-"""Low-rank adapters (Hu et al. 2021) by peft, the same for trainer and rollout."""
+"""Low-rank adapters (Hu et al. 2021) by peft, the same for every trainer, rollout and export."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from rlinf_core.errors import ConfigError
+from rlinf_core.errors import ConfigError, ModelError
+from rlinf_core.optional import require
 
 if TYPE_CHECKING:
     from rlinf_core.api import LoRAConfig, Model
@@ -24,12 +27,11 @@ def adapted_module(model: Model, lora: LoRAConfig, seed: int = 0) -> nn.Module:
     module = model.module(seed)
     if not lora.rank:
         return module
-    import peft
-
+    peft = require("peft", "peft", "lora.rank")
     head = model.value_head(module)
     config = peft.LoraConfig(
         r=lora.rank,
-        lora_alpha=lora.alpha,  # type: ignore[arg-type]  # peft takes any number
+        lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=_targets(module, lora.target_modules, model.adaptable(module), head),
     )
@@ -39,6 +41,28 @@ def adapted_module(model: Model, lora: LoRAConfig, seed: int = 0) -> nn.Module:
     if head is not None:
         head.requires_grad_(True)
     return adapted
+
+
+def export_adapted(
+    model: Model, lora: LoRAConfig, seed: int, state: Mapping[str, Tensor], path: Path
+) -> None:
+    """Write the model's own format, adapters merged, and adapters alone to `path/adapter`, as peft does.
+
+    `state` has the names of `adapted_module`. They are merged in a module of its own: the trained one is
+    never touched. Raises `OSError`.
+    """
+    from safetensors import SafetensorError
+
+    adapted: Any = adapted_module(model, lora, seed)  # Any: peft
+    missing = [name for name, _ in adapted.named_parameters() if name not in state]
+    if missing:
+        raise ModelError(f"weights with adapters lack {', '.join(missing[:4])}; nothing was exported")
+    adapted.load_state_dict(state, strict=False)
+    try:
+        adapted.save_pretrained(path / "adapter")
+    except SafetensorError as err:  # how its writer tells of a full disk
+        raise OSError(str(err)) from err
+    model.export(iter(adapted.merge_and_unload().state_dict().items()), path)
 
 
 def _targets(
@@ -57,7 +81,7 @@ def _targets(
     if missing or not wanted:
         known = sorted({name.rsplit(".", 1)[-1] for name in linear})
         raise ConfigError(
-            f"lora.target_modules (fsdp): no linear module is named {', '.join(missing) or '(none given)'}; "
+            f"lora.target_modules: no linear module is named {', '.join(missing) or '(none given)'}; "
             f"there are {', '.join(known)}, or use {ALL_LINEAR!r}"
         )
     return [name for name in linear if any(_is(name, want) for want in wanted)]
