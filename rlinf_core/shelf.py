@@ -40,9 +40,13 @@ class Shelf:
         if _device_in_use():
             torch.cuda.empty_cache()  # other processes use the device too
 
-    @torch.no_grad()
     def fetch(self) -> None:
         """Fill all storages again."""
+        if self._away:  # it seldom is, and a trainer asks before whatever it does
+            self._fill()
+
+    @torch.no_grad()
+    def _fill(self) -> None:
         for storage, copy, size in self._away.values():
             storage.resize_(size)
             target = _as_bytes(storage)

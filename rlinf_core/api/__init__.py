@@ -30,7 +30,7 @@ from rlinf_core.api.capabilities import (
 )
 from rlinf_core.api.dataset import Dataset, Split
 from rlinf_core.api.engine import Call, Engine, EngineNode, Host, HostSpec, StageCall, WorkerSpec
-from rlinf_core.api.model import ActionSample, Decoder, Model, TextProcessor, TokenRows, Want
+from rlinf_core.api.model import ActionSample, Collator, Decoder, Model, TextProcessor, TokenRows, Want
 from rlinf_core.api.reward import Reward, RewardItem, RewardResult
 from rlinf_core.api.rollout import RolloutEngine
 from rlinf_core.api.simulator import Observation, Simulator, Space, Transition
@@ -46,6 +46,7 @@ __all__ = [
     "AlgorithmNeeds",
     "BackendCapabilities",
     "Call",
+    "Collator",
     "DataShare",
     "Dataset",
     "Decoder",

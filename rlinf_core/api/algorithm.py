@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,6 +67,16 @@ class TrainBatch:
     values_BT: Tensor | None = None  # before the first update
     max_length: int = 0  # decisions that a row may have at most; 0 = unknown
 
+    @cached_property
+    def decisions(self) -> int:
+        """Positions on the mask. A batch that goes to a device knows them already, and waits for nothing."""
+        return int(self.mask_BT.sum())
+
+    @property
+    def holed_mask_BT(self) -> Tensor | None:
+        """The mask, or None if nothing is off it, as what reads it once and again wants to know."""
+        return None if self.decisions == self.mask_BT.numel() else self.mask_BT
+
     def to(self, device: torch.device) -> TrainBatch:
         """The same batch with all its tensors there; itself on the CPU, where batches are made."""
         if device.type == "cpu":
@@ -76,7 +87,9 @@ class TrainBatch:
             for name, value in columns.items()
             if name.endswith("_BT") and value is not None
         }
-        return replace(self, inputs={name: value.to(device) for name, value in self.inputs.items()}, **moved)
+        there = replace(self, inputs={name: value.to(device) for name, value in self.inputs.items()}, **moved)
+        there.__dict__["decisions"] = self.decisions
+        return there
 
 
 @dataclass

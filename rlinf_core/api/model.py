@@ -6,7 +6,7 @@ Axes: B rows, T decision steps, V vocabulary.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rlinf_core.types import Experience, IntArray, Message, Picture, Prompt, Sampling
 
 Want = Literal["logprobs", "entropy", "values"]
+Collator = Callable[["Tensor", int], "dict[str, Tensor]"]  # of rows at int64 `rows_B`, padded to `width`
 
 
 class TextProcessor(ABC):
@@ -154,6 +155,11 @@ class Model(ABC):
     def collate(self, rows: Sequence[Experience], width: int | None = None) -> dict[str, Tensor]:
         """Model inputs of these rows, right-padded to T = the longest row or `width`. They say themselves how
         long each row is, so that whoever computes them may leave the padding out."""
+
+    def collator(self, rows: Sequence[Experience]) -> Collator | None:
+        """`collate` of any of these rows, by their places, for a step of many small batches that come back
+        to them again and again. None where that is not worth the memory that it holds."""
+        return None
 
     @abstractmethod
     def policy_outputs(

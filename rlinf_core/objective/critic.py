@@ -23,7 +23,7 @@ def value_terms(outputs: PolicyOutputs, batch: TrainBatch, options: CriticOption
     def column(values_BT: Tensor | None, what: str) -> Tensor:
         if values_BT is None:
             raise ConfigError(f"{options.algorithm}: algo.critic={options.critic}, but there are no {what}")
-        return kept(values_BT, batch.mask_BT)
+        return kept(values_BT, batch.holed_mask_BT)
 
     values_BT = column(outputs.values_BT, "values of the critic")
     loss = value_loss(
@@ -37,7 +37,7 @@ def value_terms(outputs: PolicyOutputs, batch: TrainBatch, options: CriticOption
     return LossTerms(
         total,
         {
-            "value_loss": (total.detach(), loss_count(batch.mask_BT, options)),
-            **token_metrics({"value_clip_fraction": loss.clipped_BT, "values": values_BT}, batch.mask_BT),
+            "value_loss": (total.detach(), loss_count(batch, options)),
+            **token_metrics({"value_clip_fraction": loss.clipped_BT, "values": values_BT}, batch),
         },
     )

@@ -11,7 +11,7 @@ from rlinf_core.api.algorithm import LossTerms
 from rlinf_core.errors import ConfigError
 from rlinf_core.rl.aggregate import denominator, summed
 from rlinf_core.rl.importance import truncated_importance
-from rlinf_core.rl.kl import kl_loss, kl_values
+from rlinf_core.rl.kl import k3_values, kl_loss
 from rlinf_core.rl.losses import clipped_policy_loss, log_ratio, sequence_log_ratio, weighted_policy_loss
 from rlinf_core.rl.masks import kept
 
@@ -22,23 +22,27 @@ if TYPE_CHECKING:
     from rlinf_core.objective.options import PolicyOptions
     from rlinf_core.rl.losses import PolicyLoss
 
+    Metrics = dict[str, tuple[Tensor | float, Tensor | float]]
+
 
 def policy_terms(outputs: PolicyOutputs, batch: TrainBatch, options: PolicyOptions) -> LossTerms:
     """`policy loss * importance weight + kl_coef * KL - entropy_coef * entropy`, summed."""
-    mask_BT = batch.mask_BT
-    logprobs_BT = kept(outputs.logprobs_BT, mask_BT)
-    log_ratio_BT = log_ratio(logprobs_BT, batch.old_logprobs_BT, mask_BT)
+    mask_BT, holed_BT = batch.mask_BT, batch.holed_mask_BT
+    logprobs_BT = kept(outputs.logprobs_BT, holed_BT)
+    log_ratio_BT = log_ratio(logprobs_BT, batch.old_logprobs_BT, holed_BT)
     whole_row = options.importance_level == "sequence"
     bounded_BT = sequence_log_ratio(log_ratio_BT, mask_BT) if whole_row else log_ratio_BT
     policy = _policy_loss(logprobs_BT, bounded_BT, batch, options)
-    seen = _ratio_metrics(policy, bounded_BT.detach(), log_ratio_BT.detach())
+    seen = _ratios(policy, bounded_BT.detach(), log_ratio_BT.detach())
+    if options.dual_clip is not None:
+        seen["dual_clip_fraction"] = policy.dual_clipped_BT
     loss_BT = policy.loss_BT
     if options.importance_cap is not None or options.decoupled:
         weights_BT = _weights(logprobs_BT, batch, options)
         loss_BT = loss_BT * weights_BT
         seen["importance_weight"] = weights_BT
     terms = LossTerms(aggregated(loss_BT, batch, options))
-    terms.metrics["policy_loss"] = (terms.total.detach(), loss_count(mask_BT, options))
+    terms.metrics["policy_loss"] = (terms.total.detach(), loss_count(batch, options))
     if outputs.entropy_BT is not None:
         seen["entropy"] = outputs.entropy_BT
     if options.entropy_coef > 0.0:
@@ -56,7 +60,7 @@ def policy_terms(outputs: PolicyOutputs, batch: TrainBatch, options: PolicyOptio
         )
         terms.total = terms.total + options.kl_coef * aggregated(kl_BT, batch, options)
         seen["kl"] = kl_BT
-    terms.metrics |= token_metrics(seen, mask_BT)
+    terms.metrics |= _whole_ratio_metrics(token_metrics(seen, batch))
     return terms
 
 
@@ -65,22 +69,20 @@ def token_metric(values_BT: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
     return kept(values_BT.detach().float(), mask_BT).sum(), mask_BT.sum()
 
 
-def token_metrics(
-    named: Mapping[str, Tensor], mask_BT: Tensor
-) -> dict[str, tuple[Tensor | float, Tensor | float]]:
-    """`token_metric` of several at once: small operations are what costs."""
+def token_metrics(named: Mapping[str, Tensor], batch: TrainBatch) -> Metrics:
+    """`token_metric` of several at once, as numbers: small operations are what costs, and so is waiting for a
+    device."""
     stacked_MBT = torch.stack([values_BT.detach().float() for values_BT in named.values()])
-    sums_M = kept(stacked_MBT, mask_BT).sum((1, 2)).unbind()
-    count = mask_BT.sum()
-    return {name: (total, count) for name, total in zip(named, sums_M, strict=True)}
+    sums_M = kept(stacked_MBT, batch.holed_mask_BT).sum((1, 2)).tolist()
+    return {name: (total, batch.decisions) for name, total in zip(named, sums_M, strict=True)}
 
 
-def loss_count(mask_BT: Tensor, options: PolicyOptions) -> float:
+def loss_count(batch: TrainBatch, options: PolicyOptions) -> float:
     """What a loss is divided by where it is shown: its denominator, or with `token-sum`, which has none that
     adds up over micro-batches, the number of decisions."""
-    if options.loss_aggregation == "token-sum":
-        return float(mask_BT.sum())
-    return denominator(mask_BT, options.loss_aggregation)
+    if options.loss_aggregation in ("token-mean", "token-sum"):
+        return float(batch.decisions)
+    return denominator(batch.mask_BT, options.loss_aggregation)
 
 
 def aggregated(values_BT: Tensor, batch: TrainBatch, options: PolicyOptions) -> Tensor:
@@ -88,7 +90,7 @@ def aggregated(values_BT: Tensor, batch: TrainBatch, options: PolicyOptions) -> 
     norm = options.max_tokens_norm or batch.max_length
     if options.loss_aggregation == "seq-mean-token-sum-norm" and not norm:
         raise options.error("max_tokens_norm", "the task has no longest response; give a number above 0")
-    return summed(values_BT, batch.mask_BT, options.loss_aggregation, norm or 1.0)
+    return summed(values_BT, batch.holed_mask_BT, options.loss_aggregation, norm or 1.0)
 
 
 def _policy_loss(
@@ -105,16 +107,20 @@ def _policy_loss(
     )
 
 
-def _ratio_metrics(policy: PolicyLoss, bounded_BT: Tensor, log_ratio_BT: Tensor) -> dict[str, Tensor]:
+def _ratios(policy: PolicyLoss, bounded_BT: Tensor, log_ratio_BT: Tensor) -> dict[str, Tensor]:
     """`bounded_BT` is what the clips see: the log-ratio of a decision, or of its whole row."""
     return {
         "ratio": bounded_BT.exp(),
         "clip_fraction": policy.clipped_BT,
         "clip_fraction_low": policy.clipped_BT & (bounded_BT < 0),
-        "clip_fraction_high": policy.clipped_BT & (bounded_BT > 0),
-        "dual_clip_fraction": policy.dual_clipped_BT,
-        "approx_kl": kl_values(-log_ratio_BT, torch.zeros_like(log_ratio_BT), "k3"),
+        "approx_kl": k3_values(-log_ratio_BT),
     }
+
+
+def _whole_ratio_metrics(seen: Metrics) -> Metrics:
+    """With those that follow from others: what is clipped and not low is high."""
+    (clipped, count), (low, _) = seen["clip_fraction"], seen["clip_fraction_low"]
+    return {"dual_clip_fraction": (0.0, count), **seen, "clip_fraction_high": (clipped - low, count)}
 
 
 def _weights(logprobs_BT: Tensor, batch: TrainBatch, options: PolicyOptions) -> Tensor:

@@ -28,14 +28,15 @@ Aggregation = Literal[
 ]
 
 
-def summed(values_BT: Tensor, mask_BT: Tensor, mode: Aggregation, norm: float = 1.0) -> Tensor:
-    """The part of these rows in the numerator; positions off the mask are never read."""
+def summed(values_BT: Tensor, mask_BT: Tensor | None, mode: Aggregation, norm: float = 1.0) -> Tensor:
+    """The part of these rows in the numerator. Positions off the mask (None: nothing is) are never read."""
     trained_BT = kept(at_least_float32(values_BT), mask_BT)
     if mode in ("token-mean", "token-sum"):
         return trained_BT.sum()
     sums_B = trained_BT.sum(-1)
     if mode == "seq-mean-token-mean":
-        return (sums_B / mask_BT.sum(-1).clamp(min=1)).sum()
+        lengths_B = values_BT.shape[-1] if mask_BT is None else mask_BT.sum(-1).clamp(min=1)
+        return (sums_B / lengths_B).sum()
     if mode == "seq-mean-token-sum-norm":
         return sums_B.sum() / norm
     return sums_B.sum()

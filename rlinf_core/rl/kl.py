@@ -40,6 +40,11 @@ def kl_values(logprobs: Tensor, reference_logprobs: Tensor, estimator: ValueEsti
         return d
     if estimator == "k2":
         return 0.5 * d.square()
+    return k3_values(d)
+
+
+def k3_values(d: Tensor) -> Tensor:
+    """The estimate k3 of each `d`."""
     d = d.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     return torch.expm1(-d) + d
 

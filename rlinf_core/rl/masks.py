@@ -10,12 +10,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def kept(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+def kept(values_BT: Tensor, mask_BT: Tensor | None) -> Tensor:
     """The values on the mask, and 0 off it whatever stands there; leading axes of values may be more.
 
-    Where nothing is off the mask these are the values themselves, which spares small policies two operations
-    and their gradients. Only the CPU is asked: elsewhere asking would wait for the device.
+    No mask means that nothing is off it, which spares small policies an operation and its gradient.
     """
-    if mask_BT.device.type == "cpu" and bool(mask_BT.all()):
-        return values_BT
-    return torch.where(mask_BT, values_BT, 0.0)
+    return values_BT if mask_BT is None else torch.where(mask_BT, values_BT, 0.0)

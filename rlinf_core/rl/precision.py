@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 # Beyond this size a log-ratio is held constant: float32 exp overflows at 88.
 LOG_RATIO_LIMIT = 20.0
+_WIDE = (torch.float32, torch.float64)
 
 
 def at_least_float32(values: Tensor) -> Tensor:
     """The same numbers in float32, or in float64 if they came so."""
-    return values if values.dtype == torch.float64 else values.float()
+    return values if values.dtype in _WIDE else values.float()
 
 
 def bounded_exp(log_ratio: Tensor) -> Tensor:

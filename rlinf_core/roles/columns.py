@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from rlinf_core.api import LossTerms, PolicyOutputs, TrainBatch
+from rlinf_core.api import Collator, LossTerms, PolicyOutputs, TrainBatch
 
 
 @dataclass
@@ -24,23 +23,26 @@ class Columns:
     values_BT: Tensor | None = None
     max_length: int = 0
     fresh: bool = True
+    collator: Collator | None = None  # of the model, where it has one for these rows
 
-    def micro_batch(self, chosen: list[int], width: int, inputs: dict[str, Tensor]) -> TrainBatch:
-        """Some rows, cut to `width` decisions."""
-        chosen_B = torch.tensor(chosen)
+    def micro_batch(self, chosen_B: Tensor, width: int, inputs: dict[str, Tensor]) -> TrainBatch:
+        """The rows at these places, cut to `width` decisions."""
 
-        def cut(column_BT: Tensor | None) -> Tensor | None:
-            return None if column_BT is None else column_BT[chosen_B, :width]
+        def cut(column_BT: Tensor) -> Tensor:
+            return column_BT.index_select(0, chosen_B)[:, :width]
+
+        def cut_present(column_BT: Tensor | None) -> Tensor | None:
+            return None if column_BT is None else cut(column_BT)
 
         return TrainBatch(
             inputs=inputs,
-            mask_BT=self.mask_BT[chosen_B, :width],
-            advantages_BT=self.advantages_BT[chosen_B, :width],
-            rollout_logprobs_BT=self.rollout_BT[chosen_B, :width],
-            old_logprobs_BT=cut(self.old_BT),
-            reference_logprobs_BT=cut(self.reference_BT),
-            returns_BT=cut(self.returns_BT),
-            values_BT=cut(self.values_BT),
+            mask_BT=cut(self.mask_BT),
+            advantages_BT=cut(self.advantages_BT),
+            rollout_logprobs_BT=cut(self.rollout_BT),
+            old_logprobs_BT=cut_present(self.old_BT),
+            reference_logprobs_BT=cut_present(self.reference_BT),
+            returns_BT=cut_present(self.returns_BT),
+            values_BT=cut_present(self.values_BT),
             max_length=self.max_length,
         )
 
@@ -55,7 +57,7 @@ class Mismatch:
 
     def __call__(self, outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
         terms: LossTerms = self.loss(outputs, batch)
-        if self.fresh and bool(batch.mask_BT.any()):
+        if self.fresh and batch.decisions:
             gap_BT = (outputs.logprobs_BT.detach() - batch.rollout_logprobs_BT)[batch.mask_BT]
             terms.metrics["logprob_mismatch"] = (gap_BT.abs().sum(), gap_BT.numel())
             terms.metrics["mismatch_kl"] = ((gap_BT.exp() - 1 - gap_BT).sum(), gap_BT.numel())

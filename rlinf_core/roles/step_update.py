@@ -76,8 +76,8 @@ class StepUpdate:
         return fit
 
     def _add(self, rows: Sequence[Experience]) -> None:
-        batch, columns, idle_B = self._judge(rows)
-        active = self._active_of(range(len(rows)), idle_B)
+        batch, columns, idle = self._judge(rows)
+        active = self._active_of(range(len(rows)), idle)
         updater = self.updater
         if self._objective is None:
             return
@@ -87,26 +87,28 @@ class StepUpdate:
         self._active += len(active)
 
     def _epochs(self, rows: Sequence[Experience]) -> None:
-        batch, columns, idle_B = self._judge(rows)
+        batch, columns, idle = self._judge(rows)
         updater, train = self.updater, self.updater.config.train
         if self._objective is None:
             return
         for epoch in range(train.update_epochs):
             seed = draw_seed(updater.config.seed, self.step, epoch)
             for part in mini_batches(len(rows), train.mini_batches, seed):
-                active = self._active_of(part, idle_B)
+                active = self._active_of(part, idle)
                 updater.accumulate(rows, active, columns, *self._objective, self.report)
-                self._apply(updater.algorithm.denominator(batch.mask_BT[part]), len(active), len(part))
+                mask_BT = batch.mask_BT.index_select(0, torch.tensor(part))
+                self._apply(updater.algorithm.denominator(mask_BT), len(active), len(part))
                 columns.fresh = False
 
-    def _judge(self, rows: Sequence[Experience]) -> tuple[ScoredBatch, Columns, Tensor]:
+    def _judge(self, rows: Sequence[Experience]) -> tuple[ScoredBatch, Columns, list[bool]]:
+        """With rows that need no gradient."""
         updater = self.updater
         batch, advantages, columns = updater.judge(rows, several=self._several)
         idle_B = ~batch.mask_BT.any(-1)
         if not updater.critic:
             self._note(advantages, batch, len(rows))
             idle_B = idle_B | updater.algorithm.gradient_free(batch, advantages)
-        return batch, columns, idle_B
+        return batch, columns, idle_B.tolist()
 
     def _note(self, advantages: Advantages, batch: ScoredBatch, rows: int) -> None:
         for name, value in advantages.metrics.items():
@@ -116,9 +118,9 @@ class StepUpdate:
                 self._facts.setdefault(name, []).append((value, rows))
         self._seen.add(advantages.advantages_BT[batch.mask_BT])
 
-    def _active_of(self, part: Sequence[int], idle_B: Tensor) -> list[int]:
+    def _active_of(self, part: Sequence[int], idle: Sequence[bool]) -> list[int]:
         skip = self.updater.config.train.skip_gradient_free
-        return [i for i in part if not (skip and bool(idle_B[i]))]
+        return [i for i in part if not (skip and idle[i])]
 
     def _apply(self, denominator: float, active: int, rows: int) -> None:
         if not denominator:  # no decision is trained

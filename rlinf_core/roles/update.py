@@ -6,6 +6,7 @@ Axes: B rows, T decision steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -123,11 +124,14 @@ class Updater:
     def _micro_batch(self, rows: Sequence[Experience], part: Sequence[int], columns: Columns) -> TrainBatch:
         """Of the rows at these positions; of none, one that trains nothing."""
         chosen = list(part) or [0]
+        chosen_B = torch.tensor(chosen)
         width = max(len(rows[i].mask) for i in chosen)
-        batch = columns.micro_batch(chosen, width, self.model.collate([rows[i] for i in chosen], width))
-        if not part:
-            batch.mask_BT = torch.zeros_like(batch.mask_BT)
-        return batch
+        if columns.collator is None:
+            inputs = self.model.collate([rows[i] for i in chosen], width)
+        else:
+            inputs = columns.collator(chosen_B, width)
+        batch = columns.micro_batch(chosen_B, width, inputs)
+        return batch if part else replace(batch, mask_BT=torch.zeros_like(batch.mask_BT))
 
     def judge(self, rows: Sequence[Experience], *, several: bool) -> tuple[ScoredBatch, Advantages, Columns]:
         """Advantages of some rows, and the tensors to train on; with `several` optimizer steps ahead, old
@@ -155,6 +159,7 @@ class Updater:
             values_BT=batch.values_BT if valued else None,
             max_length=batch.max_length,
             fresh=not self.critic and not self._stale(rows),
+            collator=self.model.collator(rows) if several else None,
         )
         return batch, advantages, columns
 

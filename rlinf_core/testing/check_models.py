@@ -196,6 +196,24 @@ def check_models_padding(subject: Subject) -> None:
     for i, row in enumerate(rows):
         alone_T = model.policy_outputs(module, model.collate([row]), LOGPROBS).logprobs_BT[0]
         expect_close(alone_T, plain_BT[i, : len(row.mask)], f"row {i} alone and in a batch differ")
+    _check_collator(model, rows)
+
+
+def _check_collator(model: Model, rows: list[Experience]) -> None:
+    """Where a model has one, it gives what `collate` gives, whichever rows in whatever order."""
+    collator = model.collator(rows)
+    if collator is None:
+        return
+    for chosen in ([len(rows) - 1, 0], [0], list(range(len(rows)))):
+        width = max(len(rows[i].mask) for i in chosen)
+        expected = model.collate([rows[i] for i in chosen], width)
+        found = collator(torch.tensor(chosen), width)
+        expect(
+            found.keys() == expected.keys(), f"collator and collate give {sorted(found)}, {sorted(expected)}"
+        )
+        for name, value in expected.items():
+            same = found[name].dtype == value.dtype and torch.equal(found[name], value)
+            expect(same, f"{name} of rows {chosen} differs between collator and collate")
 
 
 @torch.no_grad()

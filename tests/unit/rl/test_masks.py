@@ -17,7 +17,8 @@ def test_what_is_off_the_mask_is_0_and_gets_no_gradient_even_where_it_is_no_numb
     assert values_BT.grad.tolist() == [[1.0, 0.0], [1.0, 1.0]]
 
 
-def test_a_mask_that_keeps_all_leaves_values_as_they_are_with_leading_axes_too() -> None:
+def test_without_a_mask_values_are_themselves_and_leading_axes_may_be_more() -> None:
     stacked_MBT = torch.arange(4.0).view(2, 1, 2)
+    assert kept(stacked_MBT, None) is stacked_MBT
     assert torch.equal(kept(stacked_MBT, torch.tensor([[True, True]])), stacked_MBT)
     assert kept(stacked_MBT, torch.tensor([[True, False]])).tolist() == [[[0.0, 0.0]], [[2.0, 0.0]]]

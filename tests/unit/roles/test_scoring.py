@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from rlinf_core.roles.columns import Columns
 from rlinf_core.roles.scoring import pad_rows, scored_batch
@@ -48,7 +49,7 @@ def test_the_longest_response_reaches_advantages_and_loss() -> None:
     assert scored_batch([row()], max_length=9).max_length == 9
     ones_BT = pad_rows([np.ones(2)], np.float32)
     columns = Columns(ones_BT > 0, ones_BT, ones_BT, max_length=9)
-    assert columns.micro_batch([0], 2, {}).max_length == 9
+    assert columns.micro_batch(torch.tensor([0]), 2, {}).max_length == 9
 
 
 def test_an_episode_says_how_many_positions_a_decision_has() -> None:

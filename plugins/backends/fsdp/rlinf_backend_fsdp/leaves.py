@@ -54,6 +54,9 @@ class Leaves:
 
     def square_norm(self, gradients: list[Tensor]) -> Tensor:
         """The squared norm over all ranks, float64."""
+        if len(gradients) == 1 and gradients[0].numel() <= EXACT and not self.sharded:
+            norm: Tensor = torch.linalg.vector_norm(gradients[0])
+            return norm.double().square()
         parts = [part for gradient in gradients for part in gradient.flatten().split(EXACT)]
         norms = torch.stack(torch._foreach_norm(parts)) if parts else torch.zeros(1)
         squared = norms.double().square().sum()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,12 +35,12 @@ class PolicyModule(nn.Module):
         self._bf16 = bf16
 
     def forward(self, inputs: Mapping[str, Tensor], want: frozenset[Want]) -> Outputs:
-        """A tuple of copies: sharding hooks onto tensors in tuples, not in dataclasses, and not on views."""
-        device = next(iter(inputs.values())).device.type
-        with torch.autocast(device, torch.bfloat16, enabled=self._bf16):
+        """A tuple, of copies where it is sharded: hooks find no tensors in dataclasses, and mind views."""
+        with self._precision(next(iter(inputs.values())).device.type):
             found = self._model.policy_outputs(self.inner, inputs, want, self._sampling)
-        logprobs_BT = found.logprobs_BT.to(torch.float32, copy=True)
-        return logprobs_BT, _float(found.entropy_BT), _float(found.values_BT)
+        copy = isinstance(self, FSDPModule)
+        logprobs_BT = found.logprobs_BT.to(torch.float32, copy=copy)
+        return logprobs_BT, _float(found.entropy_BT, copy), _float(found.values_BT, copy)
 
     def policy(self, inputs: Mapping[str, Tensor], want: frozenset[Want]) -> PolicyOutputs:
         """The outputs as the interface has them."""
@@ -48,6 +49,9 @@ class PolicyModule(nn.Module):
     def named(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Parameters under the names of the model's own module."""
         return self.inner.named_parameters()
+
+    def _precision(self, device: str) -> AbstractContextManager[None]:
+        return torch.autocast(device, torch.bfloat16) if self._bf16 else nullcontext()
 
 
 def build_policy(
@@ -106,5 +110,5 @@ def adapter_dropouts(policy: PolicyModule) -> list[nn.Module]:
     return [part for name, part in policy.named_modules() if "lora_dropout" in name]
 
 
-def _float(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.to(torch.float32, copy=True)
+def _float(tensor: Tensor | None, copy: bool) -> Tensor | None:
+    return None if tensor is None else tensor.to(torch.float32, copy=copy)

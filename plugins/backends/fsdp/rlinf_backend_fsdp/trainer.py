@@ -105,7 +105,7 @@ class FSDPTrainer(Trainer):
         """Add the gradient of one micro-batch's summed loss."""
         self.onload()
         self._pending = True
-        empty = not bool(batch.mask_BT.any())
+        empty = not batch.decisions
         if empty and not self.sharded:
             return {}
         batch = batch.to(self.world.device)

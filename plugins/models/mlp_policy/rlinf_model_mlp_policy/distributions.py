@@ -56,7 +56,8 @@ class Gaussian:
 
     def entropy_K(self, executed_C: Tensor, level: LogprobLevel) -> Tensor:
         """In nats, as `logprobs_K`."""
-        return _at_level(self._entropies().expand(self.means_CA.shape), executed_C, level)
+        found_K = _at_level(self._entropies(), executed_C, level)
+        return found_K.expand(*self.means_CA.shape[:-2], found_K.shape[-1])
 
     def _units(self, seeds: Sequence[int], greedy: bool) -> Tensor:
         units_CA = self.means_CA

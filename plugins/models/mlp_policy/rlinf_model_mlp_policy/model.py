@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlinf_core.api import ActionSample, Model, PolicyOutputs, Space, Want
+from rlinf_core.api import ActionSample, Collator, Model, PolicyOutputs, Space, Want
 from rlinf_core.errors import ModelError
 from rlinf_model_mlp_policy.config import MLPPolicyConfig
 from rlinf_model_mlp_policy.distributions import Categorical, Gaussian, Squashed
@@ -122,6 +122,22 @@ class MLPPolicy(Model):
             inputs["units"] = _pad([row.latents for row in episodes], decisions)
         return inputs
 
+    def collator(self, rows: Sequence[Experience]) -> Collator | None:
+        """All rows padded once. None with pictures, of which memory holds no second copy."""
+        if self._pictures:
+            return None
+        inputs = self.collate(rows)
+        longest = int(inputs.pop("width"))
+
+        def chosen(rows_B: Tensor, width: int) -> dict[str, Tensor]:
+            found = {name: each.index_select(0, rows_B) for name, each in inputs.items()}
+            if width < longest:
+                decisions = -(-width // self._positions)
+                found = {name: each[:, :decisions] for name, each in found.items()}
+            return {**found, "width": torch.tensor(width)}
+
+        return chosen
+
     def policy_outputs(
         self,
         module: nn.Module,
@@ -142,12 +158,16 @@ class MLPPolicy(Model):
         logprobs_BDK, entropy_BDK = self._judge(policy, inputs, want)
 
         def in_row(each_BDK: Tensor) -> Tensor:
-            return each_BDK.flatten(1)[:, :width]
+            each_BT = each_BDK.flatten(1)
+            return each_BT if each_BT.shape[1] == width else each_BT[:, :width]
 
+        values_BDK = values_BD
+        if values_BD is not None and self._positions > 1:
+            values_BDK = values_BD[..., None].expand_as(logprobs_BDK)
         return PolicyOutputs(
             in_row(logprobs_BDK),
             None if entropy_BDK is None else in_row(entropy_BDK),
-            None if values_BD is None else in_row(values_BD[..., None].expand_as(logprobs_BDK)),
+            None if values_BDK is None else in_row(values_BDK),
         )
 
     @torch.no_grad()

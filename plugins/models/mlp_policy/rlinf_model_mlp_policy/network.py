@@ -71,14 +71,17 @@ class PolicyNetwork(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Means (continuous) or logits (discrete), and values if they are asked for."""
         features = self._features(observations)
+        leading = features.shape[:-1]
+        features = features.flatten(0, -2)  # products of two matrices are the fast ones
         *before, last = self.layers
         hidden = features
         for layer in before:
             hidden = layer(hidden)
         outputs: Tensor = last(hidden)
+        outputs = outputs.view(*leading, -1)
         if not values or self.value is None:
             return outputs, None
-        return outputs, self.value(hidden if self.shares_layers else features).squeeze(-1)
+        return outputs, self.value(hidden if self.shares_layers else features).view(leading)
 
     def _features(self, observations: Mapping[str, Tensor]) -> Tensor:
         parts = [observations["state"].float()] if self.states else []

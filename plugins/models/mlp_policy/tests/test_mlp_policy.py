@@ -191,3 +191,32 @@ def test_unusable_spaces_and_options_are_refused_by_name() -> None:
     for options in ({"hidden": (0,)}, {"activation": "gelu"}, {"chunk": 0}, {"init_log_std": 5.0}):
         with pytest.raises(ConfigError, match=f"model.{next(iter(options))}"):
             MLPPolicyConfig(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("action", "options"), [(BOX, {"chunk": 2, "squash": True}), (DISCRETE, {})])
+def test_rows_padded_once_are_those_padded_for_each_batch(action: Space, options: dict[str, Any]) -> None:
+    model = policy(action, **options)
+    model.set_logprob_level("action")
+    rows = []
+    for length in (5, 2, 3):
+        observed, seeds = states(length), range(length)
+        sample = model.act(model.module(), {"state": observed}, seeds)
+        row = trajectory(observed, sample.actions.numpy())
+        each = 1 if sample.logprobs_NK is None else sample.logprobs_NK.shape[1]
+        row.mask, row.logprobs = np.ones(length * each, bool), np.zeros(length * each, np.float32)
+        row.latents = None if sample.latents is None else sample.latents.numpy()
+        rows.append(row)
+    collator = model.collator(rows)
+    assert collator is not None
+    for chosen in ([0, 1, 2], [2, 1], [1]):
+        width = max(len(rows[i].mask) for i in chosen)
+        expected = model.collate([rows[i] for i in chosen], width)
+        found = collator(torch.tensor(chosen), width)
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_pictures_are_not_held_twice() -> None:
+    model = MLPPolicy(MLPPolicyConfig())
+    model.bind({"images/main": Space(shape=(36, 36, 3), low=0.0, high=255.0)}, BOX)
+    assert model.collator([]) is None
