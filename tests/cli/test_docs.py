@@ -37,11 +37,13 @@ PAGES = [
         f"docs/{name}.md"
         for name in (
             *("index", "cli", "configuration", "plugin-algorithm", "data-and-rewards", "modes"),
+            "plugin-contracts",
             "algorithms",
             *("algorithms-grpo", "algorithms-dapo", "algorithms-ppo", "algorithms-reinforce-pp"),
         )
     ),
 ]
+UNTRAINED = ("docs/configuration.md", "docs/plugin-contracts.md")
 SKIPPED = {  # start of a command -> why it is not run here
     "make ": "sets up and uses an environment of its own, usually the one that runs these tests",
     "rlinf plugins install ": "downloads what simulators need; their tests build such environments",
@@ -208,7 +210,7 @@ def test_the_commands_of_a_page_are_accepted(page, model, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/configuration.md"])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in UNTRAINED])
 def test_the_commands_of_a_page_train(page, model, tmp_path):
     run_page(page, Shell(tmp_path, model), train=True)
     assert list(tmp_path.glob("runs/*/metrics.jsonl"))
