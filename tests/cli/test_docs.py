@@ -37,6 +37,7 @@ PAGES = [
         f"docs/{name}.md"
         for name in (
             *("index", "cli", "configuration", "plugin-algorithm", "data-and-rewards", "modes"),
+            "checkpoints",
             "plugin-contracts",
             "algorithms",
             *("algorithms-grpo", "algorithms-dapo", "algorithms-ppo", "algorithms-reinforce-pp"),
