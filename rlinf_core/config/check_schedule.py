@@ -70,6 +70,7 @@ def schedule_warnings(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]
             f"stepped while the policy computes{came(config, 'schedule.stages')}"
         )
     waits = "training needs every sample of a step before it begins" if _waits(config, needs) else ""
+    waits = "samples are made ahead of their training" if config.train.max_staleness else waits
     if config.schedule.chunk and (apart or waits):
         yield f"schedule.chunk: has no effect: {waits or apart}{came(config, 'schedule.chunk')}"
 

@@ -119,7 +119,9 @@ class Updater:
         batches = (self._micro_batch(rows, part, columns) for part in self.shares(rows, positions))
         for name, (total, count) in self.trainer.accumulate_all(batches, watch, want).items():
             add(report.sums, name, total, count)
-        report.peaks["logprob_mismatch_max"] = max(report.peaks.get("logprob_mismatch_max", 0.0), watch.peak)
+        if watch.fresh:
+            before = report.peaks.get("logprob_mismatch_max", 0.0)
+            report.peaks["logprob_mismatch_max"] = max(before, watch.peak)
 
     def _micro_batch(self, rows: Sequence[Experience], part: Sequence[int], columns: Columns) -> TrainBatch:
         """Of the rows at these positions; of none, one that trains nothing."""

@@ -13,17 +13,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from rlinf_core.flows.flow import Played, StepResult
-from rlinf_core.types import Experience, Sample
+from rlinf_core.run.pending import read_rows, write_rows
+from rlinf_core.types import Experience, Prompt, Sample
 
 if TYPE_CHECKING:
     from rlinf_core.flows.flow import Flow, Requests
 
 Made = TypeVar("Made")
+PENDING = "pending.bin"  # in a checkpoint: rows that wait to be trained on
 
 
 class Lane:
@@ -93,6 +96,24 @@ class RunAhead:
         for made in self._made.values():
             made.result()
 
+    def state_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Beside the rows that were made, what a resumed run needs."""
+        return {"lag": self.lag, "began": self._began}
+
+    def write(self, folder: Path) -> None:
+        """Put the rows that were made into the folder of a checkpoint. Raises `OSError`."""
+        if self.lag:
+            write_rows(folder / PENDING, {step: made.result() for step, made in self._made.items()})
+
+    def load(self, folder: Path, state: Mapping[str, Any], prompt: Callable[[int], Prompt]) -> None:
+        """Go on with the rows of a checkpoint, unless they were made for another lag. Raises
+        `CheckpointError`."""
+        if not self.lag or state["lag"] != self.lag:
+            return
+        self._began = {int(step): version for step, version in state["began"].items()}
+        for step, played in read_rows(folder / PENDING, prompt).items():
+            self._made[step] = _done(played)
+
     def _ask(self, flow: Flow, step: int) -> None:
         last = min(step + self.lag, self._steps - 1)
         wanted = [number for number in range(step, last + 1) if number not in self._made]
@@ -108,8 +129,7 @@ class RunAhead:
             flow.sync()
             self._note(step, flow.sync.version)
             for number in wanted:
-                self._made[number] = Future()
-                self._made[number].set_result(self._play(flow, number))
+                self._made[number] = _done(self._play(flow, number))
 
     def _play(self, flow: Flow, step: int) -> Played:
         return flow.play(self._requests(step))
@@ -117,6 +137,12 @@ class RunAhead:
     def _note(self, step: int, version: int) -> None:
         self._began[step] = version
         self._began = {number: each for number, each in self._began.items() if number >= step - self.lag}
+
+
+def _done(made: Made) -> Future[Made]:
+    future: Future[Made] = Future()
+    future.set_result(made)
+    return future
 
 
 def staleness(rows: Sequence[Experience], step: int, began: Mapping[int, int]) -> dict[str, float]:

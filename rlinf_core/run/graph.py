@@ -24,7 +24,7 @@ def make_graph(config: RunConfig) -> Graph:
     """Text: rollout -> reward -> [reference] -> [critic] -> actor. Embodied: (environment, rollout) in the
     place of rollout and reward. A barrier stands before the actor where it needs every row first: advantages
     over the whole batch, or several optimizer steps; and before whatever follows where groups are
-    selected."""
+    selected. With `train.max_staleness` all before the learners works ahead."""
     needs, train = algorithm_needs(config), config.train
     several = train.mini_batches * train.update_epochs > 1
     barrier = needs.advantage_scope == "batch" or several
@@ -42,7 +42,13 @@ def make_graph(config: RunConfig) -> Graph:
     names = [part.name for part in parts]
     pairs = itertools.pairwise(names)
     edges = [
-        Edge(source, target, _barrier(target, barrier, needs), _quantum(target, needs))
+        Edge(
+            source,
+            target,
+            _barrier(target, barrier, needs),
+            _quantum(target, needs),
+            ahead=train.max_staleness > 0 and target in LEARNERS and source not in LEARNERS,
+        )
         for source, target in pairs
     ]
     return Graph(

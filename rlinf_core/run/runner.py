@@ -89,6 +89,7 @@ class Runner:
         self._events = Events(plugins().observers(), view.warn)
         self._trackers = TrackerSet({}, view.warn)
         self._logged: dict[str, float] = {}  # of the last step
+        self._ahead = RunAhead(config.train.max_staleness, config.train.steps, self._requests)
 
     def run(self) -> RunSummary:
         """Train to the end, or until Ctrl-C. Every process has ended when this returns or raises."""
@@ -161,7 +162,6 @@ class Runner:
         self._trace = Trace(self.output / "trace.json", max(0, resumed or 0))
         self._videos = Videos(self.config, self._value if self.graph.crew.needs.critic != "none" else None)
         self._samples = JsonLines(self.output / "samples.jsonl", resumed)
-        self._ahead = RunAhead(self.config.train.max_staleness, self.config.train.steps, self._requests)
         trackers = {component.name: build(component) for component in self.config.trackers}
         self._trackers = TrackerSet(trackers, self.view.warn)
         self._trackers.start(self.output, self._dumped, checkpoint.step if checkpoint else 0)
@@ -214,7 +214,8 @@ class Runner:
         self._trace.write(self.step, spans)
         metrics = result.metrics
         metrics["time/step"] = ended - began
-        metrics |= step_times(spans, began, ended, self.graph.devices) | self.steering.predicted
+        ahead = self._ahead.lag > 0
+        metrics |= step_times(spans, began, ended, self.graph.devices, ahead=ahead) | self.steering.predicted
         tokens = sum(row.length for row in result.rows)
         metrics["util/tokens_per_s"] = tokens / metrics["time/step"]
         metrics["util/samples_per_s"] = len(result.rows) / metrics["time/step"]
@@ -310,15 +311,17 @@ class Runner:
         return values_T
 
     def _save(self) -> None:
+        self._ahead.settle()
         state = {
             "source": self.source.state_dict(),
             "first_eval": self.summary.first,
             "ranks": self.graph.ranks,
             "seed": self.config.seed,
+            "ahead": self._ahead.state_dict(),
             SCORE: score(self.config.checkpoint.keep_best, self._logged),
         }
         with self._trace.span("save"):
-            self._saving.save(self.step, state)
+            self._saving.save(self.step, state, self._ahead.write)
 
     def _saved(self, step: int, path: Path) -> None:
         self._events.tell("rlinf_checkpoint_saved", run=self, step=step, path=path)
@@ -332,6 +335,8 @@ class Runner:
                     "restore it, or pass --allow-changes to continue with the new one"
                 )
             self.source.load_state_dict(checkpoint.state["source"])
+            if not changes:
+                self._ahead.load(checkpoint.path, checkpoint.state["ahead"], self.source.prompt)
         except KeyError as err:
             raise _lacks(checkpoint, err) from err
 

@@ -60,13 +60,16 @@ class Saving:
         """Of the newest checkpoint, which may be one that is still being written."""
         return self.store.latest_step() if self._open is None else self._open.step
 
-    def save(self, step: int, state: Mapping[str, Any]) -> None:
-        """Save what the run is now. Raises `CheckpointError`."""
+    def save(self, step: int, state: Mapping[str, Any], write: Callable[[Path], None] | None = None) -> None:
+        """Save what the run is now; `write` puts files of the run's own into the checkpoint's folder. Raises
+        `CheckpointError`."""
         self.finish()
         try:
             staged = self.crew.stage_save(background=self.background)
             size = sum(part.size for parts in staged.values() for part in parts)
             draft = self.store.draft(step, size)
+            if write is not None:
+                write(draft)
             listings = self.crew.write_save(draft, LISTING)
         except BaseException as err:
             self.store.drop(step)

@@ -13,7 +13,7 @@ from rlinf_core.flows.flow import Requests
 from rlinf_core.roles.setup import build_dataset, build_model
 from rlinf_core.run.prompts import PromptSource, requests
 from rlinf_core.run.seeds import derive_seed
-from rlinf_core.types import EpisodeRequest
+from rlinf_core.types import EpisodeRequest, Prompt
 
 if TYPE_CHECKING:
     from rlinf_core.api import Dataset
@@ -51,6 +51,10 @@ class Source(ABC):
     @abstractmethod
     def imitate(self, actor: WorkerGroup, first: int, count: int) -> GroupCall:
         """Let the actor take `count` supervised steps of a warm start, numbered on from `first`."""
+
+    def prompt(self, index: int) -> Prompt:
+        """The prompt of a row of the data. Raises `DataError` where there is none."""
+        raise DataError(f"an embodied task has no prompt {index}")
 
     def state_dict(self) -> dict[str, Any]:  # Any: JSON values
         """What a resumed run needs."""
@@ -93,6 +97,10 @@ class TextSource(Source):
         """The next rows of a walk of their own."""
         size = self.config.warm_start.batch_size
         return actor.call("imitate", [self.warm.demonstrations(size) for _ in range(count)])
+
+    def prompt(self, index: int) -> Prompt:
+        """Tokenised."""
+        return self.prompts.prompt(index)
 
     def state_dict(self) -> dict[str, Any]:
         """Positions, and what the data is known by."""

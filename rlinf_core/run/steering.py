@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rlinf_core.schedule.plan import Plan
 
 ROWS_WEIGHED = 8
+UPDATES = ("publish", "receive")  # the stages that bring weights from the actor to others
 
 
 class Steering:
@@ -118,7 +120,14 @@ class Steering:
         return Observed(
             step_s=ended - began,
             work=float(sum(row.length for row in result.rows)),
-            measurements=measurements(spans, plan, graph, began + sync_s, ended, device_type),
+            measurements=measurements(
+                _played(spans) if graph.ahead else spans,
+                plan,
+                graph,
+                -math.inf if graph.ahead else began + sync_s,
+                ended,
+                device_type,
+            ),
             sync_s=sync_s,
             switch_s=self._switch_s,
             memory_bytes={} if self.settled else self.graph.crew.memory_bytes(),
@@ -133,6 +142,11 @@ class Steering:
         path = self.output / PLAN
         with writing(path):
             path.write_text(plan_to_yaml(plan))
+
+
+def _played(spans: Sequence[HostSpan]) -> list[HostSpan]:
+    """Without those of weights on their way, which some receive while others are at work."""
+    return [one for one in spans if one.span.name not in UPDATES]
 
 
 def _sample_bytes(result: StepResult, graph: Graph) -> dict[str, float]:

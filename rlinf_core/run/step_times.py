@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,15 +39,16 @@ def component_times(spans: Iterable[HostSpan], began: float, ended: float) -> di
 
 
 def step_times(
-    spans: Sequence[HostSpan], began: float, ended: float, devices: Sequence[str]
+    spans: Sequence[HostSpan], began: float, ended: float, devices: Sequence[str], *, ahead: bool = False
 ) -> dict[str, float]:
-    """Metrics of one step; `devices` are the names of the hosts that have one and are used.
+    """Metrics of one step; `devices` are the names of the hosts that have one and are used. Where some work
+    `ahead`, what they ended in the step counts with what they did of it before.
 
     `time/COMPONENT` (busiest rank), `time/COMPONENT_mean`, `time/COMPONENT_wait`, and `_load` and `_transfer`
     where there were any; `util/DEVICE`, the busy share of each; `bubble_ratio`, the idle share of them all.
     """
     metrics = {}
-    for name, times in component_times(spans, began, ended).items():
+    for name, times in component_times(spans, -math.inf if ahead else began, ended).items():
         metrics[f"time/{name}"] = times.busy_s
         metrics[f"time/{name}_mean"] = times.busy_mean_s
         metrics[f"time/{name}_wait"] = times.wait_mean_s

@@ -35,7 +35,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Link:
-    """Samples from one block to another, by number; `beside` work on them on their way."""
+    """Samples of one step from one block to another, by number; `beside` work on them on their way."""
 
     source: int
     target: int
@@ -157,7 +157,7 @@ def contract(graph: Graph) -> Blocks:
     links = [
         Link(place[source], place[edge.target], source, beside)
         for edge in graph.edges
-        if edge.target in place
+        if edge.target in place and not edge.ahead
         for source, beside in _origins(graph, edge, place)
         if place[source] != place[edge.target]
     ]

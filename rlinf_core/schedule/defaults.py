@@ -51,7 +51,8 @@ def default_chunk(graph: Graph, sets: dict[str, tuple[int, ...]], name: str) -> 
 
 
 def streams(graph: Graph, before: Sequence[int], last: Sequence[int]) -> bool:
-    """Whether what trains may take samples before all are there: no barrier stands before it, and it has
-    devices of its own (a rank that waits for a collective while another still generates would block both)."""
+    """Whether what trains may take samples before all are there: they are of its own step, no barrier stands
+    before it, and it has devices of its own (a rank that waits for a collective while another still
+    generates would block both)."""
     barrier = any(edge.barrier for edge in graph.edges if edge.target == graph.placed[-1].name)
-    return not barrier and not set(before) & set(last)
+    return not barrier and not graph.ahead and not set(before) & set(last)

@@ -25,12 +25,14 @@ class Component:
 
 @dataclass(frozen=True)
 class Edge:
-    """`target` takes what `source` yields. Behind a barrier nothing is taken before all is there."""
+    """`target` takes what `source` yields. Behind a barrier nothing is taken before all is there; with
+    `ahead` the target takes what was made steps before, so that the two can work at one time."""
 
     source: str
     target: str
     barrier: bool = False
     quantum: int = 1  # fewest samples that may travel at once: a whole group where advantages need it
+    ahead: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,15 @@ class Graph:
     def placed(self) -> tuple[Component, ...]:
         """The components that the planner gives devices, in flow order."""
         return tuple(part for part in self.components if part.on_devices and not part.with_)
+
+    @cached_property
+    def ahead(self) -> frozenset[str]:
+        """The components that work on later steps than the last one does."""
+        found: set[str] = set()
+        for edge in reversed(self.edges):
+            if edge.ahead or edge.target in found:
+                found.add(edge.source)
+        return frozenset(found)
 
     def cycle_of(self, name: str) -> tuple[str, ...]:
         """The cycle that a component is in; just itself where there is none."""

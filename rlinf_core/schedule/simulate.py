@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,8 @@ class PlannedSpan:
 
 @dataclass(frozen=True)
 class Simulation:
-    """One step of a plan, from the weight copy to the end of the last component."""
+    """One step of a plan, from the weight copy to the end of the last component; where some work ahead, they
+    work on the samples of a later step."""
 
     step_s: float
     spans: tuple[PlannedSpan, ...]
@@ -217,10 +219,21 @@ class _Run:
 
     def _sent(self, edge: Edge, devices: tuple[int, ...]) -> list[Wave]:
         waves = self.out[edge.source]
+        if edge.ahead and self._apart_ahead:
+            waves = [Wave(self.graph.samples, 0.0)]
         origin = self._origin(edge.source)
         if devices and not set(devices) & set(self._devices(origin)):
             waves = self._transferred(origin, waves, devices)
         return waves[-1:] if edge.barrier else waves
+
+    @cached_property
+    def _apart_ahead(self) -> bool:
+        """Whether those that work ahead share no device with the others; otherwise all take turns."""
+        ahead = self.graph.ahead
+        sets: list[set[int]] = [set(), set()]
+        for part in self.graph.placed:
+            sets[part.name in ahead].update(self._devices(part.name))
+        return not sets[0] & sets[1]
 
     def _transferred(self, origin: str, waves: Sequence[Wave], devices: tuple[int, ...]) -> list[Wave]:
         rate = self.cost.bandwidth(self._devices(origin), devices)

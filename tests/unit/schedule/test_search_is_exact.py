@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,15 @@ def test_the_search_finds_what_trying_everything_finds(components: int, devices:
         problem = random_problem(seed, components, devices)
         expected = brute_force(problem)
         assert found_by(optimum_of(problem)) == pytest.approx(expected, rel=1e-9), seed
+
+
+def test_where_some_work_ahead_the_search_finds_what_trying_everything_finds() -> None:
+    for seed in range(60):
+        problem = random_problem(seed, 3 if seed % 2 else 2, 5)
+        last = problem.graph.components[-1].name
+        edges = tuple(replace(edge, ahead=edge.target == last) for edge in problem.graph.edges)
+        problem = replace(problem, graph=replace(problem.graph, edges=edges))
+        assert found_by(optimum_of(problem)) == pytest.approx(brute_force(problem), rel=1e-9), seed
 
 
 def test_five_components_on_eight_devices_lose_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -22,9 +23,10 @@ def curves(**per_sample_s: float) -> tuple[WrittenCurve, ...]:
     return tuple(WrittenCurve(name, Coefficients(per_sample_s=each)) for name, each in per_sample_s.items())
 
 
-def text(barrier: bool = False) -> Graph:
+def text(barrier: bool = False, ahead: bool = False) -> Graph:
     """Four samples: a second each to make, half a second each to train on, on one device."""
-    return Graph((Component("rollout"), Component("actor")), (Edge("rollout", "actor", barrier),), samples=4)
+    edge = Edge("rollout", "actor", barrier, ahead=ahead)
+    return Graph((Component("rollout"), Component("actor")), (edge,), samples=4)
 
 
 def run(
@@ -57,6 +59,43 @@ def test_behind_a_barrier_nothing_starts_before_all_is_there() -> None:
 
 def test_without_chunks_the_consumer_waits_for_the_end() -> None:
     assert run(text(), TEXT, rollout=Assignment((0,)), actor=Assignment((1,))).step_s == pytest.approx(6.0)
+
+
+def test_who_works_ahead_does_so_while_others_train() -> None:
+    for barrier in (False, True):
+        played = run(text(barrier, ahead=True), TEXT, rollout=Assignment((0,)), actor=Assignment((1,)))
+        assert played.step_s == pytest.approx(4.0)
+        assert played.timeline(1)[0].start == 0.0
+        assert played.bubble_ratio == pytest.approx(1 - (4 + 2) / (2 * 4.0))
+
+
+def test_who_shares_a_device_takes_turns_even_if_one_works_ahead() -> None:
+    both = {"rollout": Assignment((0, 1)), "actor": Assignment((0, 1))}
+    assert run(text(ahead=True), TEXT, **both).step_s == pytest.approx(2.0 + 1.0)
+    some = {"rollout": Assignment((0,)), "actor": Assignment((0, 1))}
+    assert run(text(ahead=True), TEXT, **some).step_s == pytest.approx(4.0 + 1.0)
+
+
+def test_weights_are_copied_before_both_begin() -> None:
+    graph = replace(text(ahead=True), syncs=(("actor", "rollout"),))
+    profile = replace(TEXT, sync_apart_s=0.25)
+    played = run(graph, profile, rollout=Assignment((0,)), actor=Assignment((1,)))
+    assert played.step_s == pytest.approx(4.25)
+    assert {span.start for span in played.spans if span.kind == "run"} == {0.25}
+
+
+def test_all_before_the_learners_works_ahead() -> None:
+    names = ("rollout", "reward", "reference", "actor")
+    parts = tuple(
+        Component(name, on_devices=name != "reward", with_="actor" * (name == "reference")) for name in names
+    )
+    edges = tuple(Edge(one, two, ahead=one == "reward") for one, two in itertools.pairwise(names))
+    graph = Graph(parts, edges, samples=4)
+    assert graph.ahead == {"rollout", "reward"}
+    profile = Profile(curves=curves(rollout=1.0, reward=0.1, reference=0.25, actor=0.5))
+    played = run(graph, profile, rollout=Assignment((0,)), actor=Assignment((1,)))
+    assert played.step_s == pytest.approx(4.0 + 0.4)
+    assert [span.component for span in played.timeline(1)] == ["reference", "actor"]
 
 
 def test_on_shared_devices_one_follows_the_other() -> None:
