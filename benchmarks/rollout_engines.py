@@ -5,8 +5,8 @@ bfloat16. The same requests are answered in three ways: by the `vllm` engine thr
 `LLM.generate` in a process of the same environment, and, a third of them, by the `hf` engine in this one.
 Both sides of vLLM have the same variables, one thread, the same cache, as many responses at once, the same
 sampling: a seed for each request, a log-probability for each token, no end before the last of so many tokens.
-There are more requests than run at once, and new ones in every round. Rounds alternate in their order, after
-one of each that does not count; each side has a few seconds of work in each.
+There are more requests than run at once, and new ones each time. In a round one side of vLLM works, then the
+other twice, and the first again, for a few seconds each; which is first alternates, and one round is warm-up.
 
 Keys: `vllm_path_over_direct` (tokens a second of our path over those of the direct call, the median over
 rounds; the lower of the two models), `cpu_over_direct.*` (processor time a token of our path, of both its
@@ -83,6 +83,9 @@ class Spent:
     seconds: float
     cpu_s: float
 
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.tokens + other.tokens, self.seconds + other.seconds, self.cpu_s + other.cpu_s)
+
     @property
     def speed(self) -> float:
         """Tokens a second."""
@@ -91,7 +94,7 @@ class Spent:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", choices=("tiny", "135m"))
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of requests")
     asked = parser.parse_args()
@@ -101,8 +104,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         shape = hf_lm(path=str(written(Path(folder) / "135m")), dtype="bfloat16")
         cases = [
-            Case("tiny", hf_lm(preset="tiny-qwen2"), 64, int(192 * asked.scale), 128),
-            Case("135m", shape, 16, int(48 * asked.scale), 32),
+            Case("tiny", hf_lm(preset="tiny-qwen2"), 64, int(160 * asked.scale), 96),
+            Case("135m", shape, 16, int(40 * asked.scale), 16),
         ]
         for case in cases:
             if asked.only in (None, case.name):
@@ -145,8 +148,12 @@ def measure(case: Case, folder: Path, rounds: int) -> dict[str, float]:
         for number in range(rounds + 1):
             updates["hf"].append(update_seconds(hf, buckets, case))
             updates["vllm"].append(update_seconds(vllm, buckets, case))
-            for name in list(ways) if number % 2 else list(ways)[::-1]:
-                spent[name].append(ways[name](requests_of(case, number)))
+            first, second = ("vllm", "direct") if number % 2 else ("direct", "vllm")
+            parts = {name: [ways[name](requests_of(case, 2 * number))] for name in ("hf", first, second)}
+            for name in (second, first):
+                parts[name].append(ways[name](requests_of(case, 2 * number + 1)))
+            for name, each in parts.items():
+                spent[name].append(sum(each[1:], each[0]))
             say(f"{case.name} round {number}: " + "  ".join(told(n, spent[n][-1]) for n in ways))
     return summary(case.name, {n: each[1:] for n, each in spent.items()}, updates)
 
