@@ -7,6 +7,7 @@ from typing import Any
 
 from rlinf_core.api.capabilities import AlgorithmNeeds
 from rlinf_core.config.check_algorithm import algorithm_problems, algorithm_warnings
+from rlinf_core.config.check_checkpoint import checkpoint_warnings
 from rlinf_core.config.check_env_pool import env_pool_problems, env_pool_warnings
 from rlinf_core.config.check_isolation import rollout_process_problems, rollout_process_warnings
 from rlinf_core.config.check_schedule import came, schedule_problems, schedule_warnings
@@ -52,6 +53,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *env_pool_warnings(config, specs),
         *rollout_process_warnings(config, specs),
         *video_warnings(config),
+        *checkpoint_warnings(config),
         *_learning(config, needs),
     ]
 

@@ -99,6 +99,30 @@ def check_backends_checkpoint(subject: Subject) -> None:
                 )
 
 
+def check_backends_snapshot(subject: Subject) -> None:
+    """A snapshot that is written later holds what was there when it was taken, whatever was trained since."""
+    with tempfile.TemporaryDirectory() as folder:
+        with _trainer(subject) as trainer:
+            _train(trainer, [ALL])
+            snapshot = trainer.snapshot(apart=True)
+            if snapshot is None:
+                raise CheckSkipped("the backend has no snapshots")
+            expected = _weights(trainer)
+            _train(trainer, [ALL])
+            files = snapshot.write(Path(folder))
+        there = {path for path in Path(folder).rglob("*") if path.is_file()}
+        expect(
+            set(files) == there, f"a snapshot named {sorted(files)} as its files, and wrote {sorted(there)}"
+        )
+        written = sum(path.stat().st_size for path in files)
+        expect(written >= snapshot.size, f"a snapshot of {snapshot.size} bytes wrote {written}")
+        with _trainer(subject, seed=5) as trainer:
+            trainer.load(Path(folder))
+            expect(trainer.version == 1, f"a snapshot of version 1 loads as version {trainer.version}")
+            for name, value in _weights(trainer).items():
+                expect(torch.equal(value, expected[name]), f"weight {name} differs after a snapshot")
+
+
 def check_backends_not_finite(subject: Subject) -> None:
     """A gradient that is not finite is not applied, and the step says so."""
     with _trainer(subject) as trainer:
