@@ -13,6 +13,7 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.runtime_env import RuntimeEnv
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from rlinf_backend_ray.config import RayConfig
@@ -33,6 +34,7 @@ class RayCluster:
     def __init__(self, config: RayConfig, cpus: int) -> None:
         self._was_here = ray.is_initialized()
         address = address_of(config)
+        check_runtime_env(config.runtime_env)
         if not self._was_here:
             if address:
                 _join(address, config)
@@ -66,6 +68,21 @@ class RayCluster:
         if not self._was_here:
             ray.shutdown()
         _kill([pid for pid, _ in started])
+
+
+def check_runtime_env(told: Mapping[str, Any]) -> None:  # Any: as Ray documents it
+    """Raises `ConfigError` for what Ray does not know or cannot use."""
+    known = sorted(name for name in RuntimeEnv.known_fields if not name.startswith("_"))
+    unknown = sorted(set(told) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"engine ray: engine.runtime_env has {', '.join(unknown)}, which Ray does not know; it knows "
+            f"{', '.join(known)}"
+        )
+    try:
+        RuntimeEnv(**told)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"engine ray: engine.runtime_env cannot be used: {error}") from error
 
 
 def is_running(config: RayConfig) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayError, RuntimeEnvSetupError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
@@ -114,6 +114,10 @@ def _launched(spec: HostSpec, reference: Any, left_s: float, timeout_s: float) -
             f"engine ray: process {spec.name} has not started within {timeout_s:g} s; a larger "
             "engine.start_timeout_s allows more",
             worker=spec.name,
+        ) from error
+    except RuntimeEnvSetupError as error:
+        raise ConfigError(
+            f"engine ray: engine.runtime_env could not be set up for process {spec.name}: {reason(error)}"
         ) from error
     except RayError as error:
         own = own_error(error)

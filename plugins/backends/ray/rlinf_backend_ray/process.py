@@ -97,10 +97,11 @@ class RayHost(LinkedHost):
 
 
 def reason(error: RayError) -> str:
-    """What Ray says, without the lines that name its internals."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """What Ray says, without the lines that name its internals; of a traceback its last line."""
+    text, _, traceback = str(error).partition("Traceback (most recent call last):")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith(("class_name:", "actor_id:", "namespace:", "pid:"))]
-    return " ".join(said[:4]) or type(error).__name__
+    return " ".join([*said[:4], *traceback.strip().splitlines()[-1:]]) or type(error).__name__
 
 
 def own_error(error: RayError) -> RlinfError | None:

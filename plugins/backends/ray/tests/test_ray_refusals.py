@@ -123,6 +123,21 @@ def test_more_devices_than_the_cluster_gives_are_refused_when_it_is_asked_and_wh
     busy.stop()
 
 
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"pips": ["numpy"]}, r"has pips, which Ray does not know; it knows .*pip, "),
+        ({"pip": 3}, r"cannot be used: runtime_env\['pip'\] must be"),
+        ({"working_dir": "/nowhere"}, "cannot be used: /nowhere is not a valid path"),
+        ({"conda": "none"}, "could not be set up for process a: .*: Could not find Conda"),
+    ],
+)
+@pytest.mark.usefixtures("ray_here")
+def test_a_runtime_environment_that_cannot_be_is_refused(told: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=rf"(?s)engine\.runtime_env {says}"):
+        RayEngine(RayConfig(runtime_env=told)).start([HostSpec("a")])
+
+
 @pytest.mark.usefixtures("ray_here")
 def test_names_given_twice_and_nodes_with_other_packages_are_refused(monkeypatch: Any) -> None:
     with pytest.raises(ConfigError, match="given twice: a"):
