@@ -123,7 +123,11 @@ class Trainer(ABC):
         other, but a trainer may have several of them under way at once."""
         sums: MetricSums = {}
         for batch in batches:
-            for name, (total, count) in self.accumulate(batch, loss, want).items():
+            metrics = self.accumulate(batch, loss, want)
+            if not sums:
+                sums = metrics
+                continue
+            for name, (total, count) in metrics.items():
                 before = sums.get(name, (0.0, 0.0))
                 sums[name] = (before[0] + total, before[1] + count)
         return sums

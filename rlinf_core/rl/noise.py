@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
+_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def uniforms(seeds: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.float64]:
@@ -37,8 +39,11 @@ def _modulo(seeds: Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def _splitmix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    with np.errstate(over="ignore"):
-        mixed = state + _GOLDEN
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return mixed ^ (mixed >> np.uint64(31))
+    """Arrays of integers wrap around without a word, as they should here."""
+    mixed = state + _GOLDEN
+    mixed ^= mixed >> _SHIFTS[0]
+    mixed *= _FACTORS[0]
+    mixed ^= mixed >> _SHIFTS[1]
+    mixed *= _FACTORS[1]
+    mixed ^= mixed >> _SHIFTS[2]
+    return mixed
