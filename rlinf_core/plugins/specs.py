@@ -73,13 +73,15 @@ class AlgorithmSpec(PluginSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec(PluginSpec):
-    """`rollout` names the rollout engine used when the user names none. `check_model` is the `module:Class`
+    """`rollout` names the rollout engine used when the user names none. `model_ranks` maps the config to how
+    many ranks hold one model together, of which the actor has a multiple. `check_model` is the `module:Class`
     of what conformance checks train, for backends that know some architectures alone: a `TinyTextModel` of
     `rlinf_core.testing.fakes` with another module."""
 
     kind: ClassVar[str] = "backends"
     provides: BackendCapabilities = field(default_factory=BackendCapabilities)
     rollout: str = ""
+    model_ranks: Callable[[Any], int] = lambda _config: 1
     check_model: str = ""
 
 

@@ -35,6 +35,12 @@ def algorithm_needs(config: RunConfig) -> AlgorithmNeeds:
     return needs
 
 
+def model_ranks(config: RunConfig) -> int:
+    """How many ranks hold one trained model together."""
+    ranks: int = plugins().get(config.backend.kind, config.backend.name).model_ranks(config.backend.config)
+    return ranks
+
+
 def build_model(config: RunConfig, spaces: Spaces | None = None) -> Model:
     """The run's policy, bound to the simulator's spaces where there is one."""
     needs = algorithm_needs(config)

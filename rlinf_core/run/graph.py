@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from rlinf_core.roles.setup import algorithm_needs
+from rlinf_core.roles.setup import algorithm_needs, model_ranks
 from rlinf_core.schedule.graph import Component, Edge, Graph
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def make_graph(config: RunConfig) -> Graph:
         parts.append(Component("reference", lockstep=True, with_="actor"))
     if needs.critic == "own":
         parts.append(Component("critic", lockstep=True, with_="actor"))
-    parts.append(Component("actor", lockstep=True, max_devices=samples))
+    ranks = model_ranks(config)
+    parts.append(Component("actor", (ranks,), max_devices=samples * ranks, lockstep=True))
     names = [part.name for part in parts]
     pairs = itertools.pairwise(names)
     edges = [

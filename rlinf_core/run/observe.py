@@ -24,6 +24,7 @@ def measurements(
             seconds=times[part.name].busy_s,
             chunk=_chunk(plan, graph, part.name),
             device_type=device_type,
+            model_parallel=_model_parallel(plan, graph, part.name),
         )
         for part in graph.components
         if part.name in times and times[part.name].busy_s > 0.0
@@ -36,6 +37,11 @@ def _devices(plan: Plan, graph: Graph, name: str) -> Sequence[int]:
     return (0,) if seat is None else seat.devices
 
 
+def _model_parallel(plan: Plan, graph: Graph, name: str) -> int:
+    seat = plan.assignments.get(graph.component(name).with_ or name)
+    return 1 if seat is None else seat.model_parallel
+
+
 def _chunk(plan: Plan, graph: Graph, name: str) -> int:
     """Samples of one call on one rank, where that is not simply all of them."""
     cycle = graph.cycle_of(name)
@@ -44,5 +50,6 @@ def _chunk(plan: Plan, graph: Graph, name: str) -> int:
     streams = [plan.assignments[edge.source].chunk for edge in graph.edges if edge.source in plan.assignments]
     arriving = max(streams, default=0)
     if arriving and graph.component(name).lockstep:
-        return -(-arriving // len(_devices(plan, graph, name)))
+        models = len(_devices(plan, graph, name)) // _model_parallel(plan, graph, name)
+        return -(-arriving // models)
     return 0

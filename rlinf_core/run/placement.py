@@ -56,6 +56,7 @@ def _problems(sets: Devices, graph: Graph, cluster: Cluster) -> Iterator[str]:
     yield from _follows(sets, graph)
     yield from _cycles(sets, graph)
     yield from _too_many(sets, graph)
+    yield from _whole_models(sets, graph)
 
 
 def _devices(config: RunConfig, cluster: Cluster, graph: Graph) -> dict[str, tuple[int, ...]]:
@@ -132,12 +133,32 @@ def _too_many(sets: Devices, graph: Graph) -> Iterator[str]:
             )
 
 
+def _whole_models(sets: Devices, graph: Graph) -> Iterator[str]:
+    """Devices that hold one model together come as many at a time."""
+    for part in graph.placed:
+        devices, size = sets[part.name], min(part.parallel_sizes)
+        if len(devices) % size:
+            whole = devices[: len(devices) // size * size]
+            works = f" One that works: {part.name}: {as_ranges(whole)}" if whole else ""
+            yield (
+                f"placement.{part.name}: one model lies on {size} ranks (the backend's parallel sizes), "
+                f"which do not divide its {len(devices)} devices.{works}"
+            )
+
+
 def _plan(config: RunConfig, sets: dict[str, tuple[int, ...]], graph: Graph) -> Plan:
     chunks = {name: default_chunk(graph, sets, name) for name in sets}
     wanted = config.schedule.chunk
     apart = any(len({sets[name] for name in cycle}) > 1 for cycle in graph.cycles)
     return Plan(
-        {name: Assignment(sets[name], wanted or chunk if chunk else 0) for name, chunk in chunks.items()},
+        {
+            name: Assignment(
+                sets[name],
+                wanted or chunk if chunk else 0,
+                model_parallel=min(graph.component(name).parallel_sizes),
+            )
+            for name, chunk in chunks.items()
+        },
         (config.schedule.stages or STAGES) if apart else 1,
     )
 

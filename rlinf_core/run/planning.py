@@ -95,8 +95,15 @@ def _planned(config: RunConfig, cluster: Cluster, hardware: str, ranks: int) -> 
         return Planning(graph, cluster, best, profile=None if mode else profile)
     if plan is not None or mode is not None or ranks < 2:
         return Planning(graph, cluster, plan or default_plan(graph, ranks, mode or "collocated"))
-    first, *trials = (default_plan(graph, ranks, each) for each in MODES)
+    first, *trials = _defaults(graph, ranks)
     return Planning(graph, cluster, first, tuple(trials))
+
+
+def _defaults(graph: Graph, devices: int) -> list[Plan]:
+    """Of every mode that so many devices allow, collocated first, which has to be one of them."""
+    least = min(graph.placed[-1].parallel_sizes)
+    modes = [mode for mode in MODES if mode != "disaggregated" or devices > least]
+    return [default_plan(graph, devices, mode) for mode in modes]
 
 
 def resumed(planning: Planning, config: RunConfig, step: int) -> Planning:

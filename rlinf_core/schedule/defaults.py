@@ -17,28 +17,49 @@ def default_plan(graph: Graph, devices: int, mode: Mode = "collocated") -> Plan:
     half of the devices, what comes before on the other. `hybrid`: what trains everywhere; of what comes
     before, a cycle's members on one half each, others on one half.
 
-    Raises `ConfigError` for a mode that so few devices do not allow.
+    What trains has a multiple of the devices that hold one model. Raises `ConfigError` for a mode that so few
+    devices do not allow.
     """
+    *before, last = graph.placed
+    size = min(last.parallel_sizes)
+    _check_size(last.name, size, devices, mode)
     if mode != "collocated" and devices < 2:
         raise ConfigError(
             f"mode: {mode} needs 2 devices or more, this run has {devices}; set mode=collocated, or ranks=2"
         )
-    everywhere = tuple(range(devices))
-    *before, last = graph.placed
-    sets = {part.name: everywhere for part in graph.placed}
-    half = everywhere[: devices - devices // 2]
+    trains = devices // (2 if mode == "disaggregated" else 1) // size * size or size
     if mode == "disaggregated":
-        sets.update({part.name: half for part in before})
-        sets[last.name] = everywhere[len(half) :]
-    elif mode == "hybrid":
+        sets = {part.name: tuple(range(devices - trains)) for part in before}
+        sets[last.name] = tuple(range(devices - trains, devices))
+    else:
+        everywhere = tuple(range(trains))
+        sets = {part.name: everywhere for part in graph.placed}
+    if mode == "hybrid":
+        half = everywhere[: trains - trains // 2]
         sets.update({part.name: half for part in before})
         for cycle in graph.cycles:
             sets.update({name: everywhere[len(half) :] for name in cycle[1:]})
     apart = any(len({sets[name] for name in cycle}) > 1 for cycle in graph.cycles)
     return Plan(
-        {name: Assignment(part, default_chunk(graph, sets, name)) for name, part in sets.items()},
+        {
+            name: Assignment(
+                part,
+                default_chunk(graph, sets, name),
+                model_parallel=min(graph.component(name).parallel_sizes),
+            )
+            for name, part in sets.items()
+        },
         STAGES if apart else 1,
     )
+
+
+def _check_size(name: str, size: int, devices: int, mode: Mode) -> None:
+    needed = size + (mode == "disaggregated")
+    if size > 1 and devices < needed:
+        raise ConfigError(
+            f"mode: one model of {name} lies on {size} ranks, so that {mode} needs {needed} devices or more; "
+            f"this run has {devices}. Set ranks={needed}, or smaller parallel sizes of the backend"
+        )
 
 
 def default_chunk(graph: Graph, sets: dict[str, tuple[int, ...]], name: str) -> int:

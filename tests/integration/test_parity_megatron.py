@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlinf_core.api import POLICY, LoRAConfig, TrainerContext
+from rlinf_core.api import POLICY, LoRAConfig, TrainerContext, Want
 from rlinf_core.types import Sampling
 
 TESTS = Path(__file__).parents[2] / "plugins/backends/megatron/tests"
@@ -34,7 +34,15 @@ ELSEWHERE = (  # tested beside the plugin
     "moved-to-pp2",
     "moved-to-dp2",
 )
-SLOW = tuple(name for name in cases.CASES if name not in (*QUICK, *ELSEWHERE))
+ADAPTED = {
+    "adapters": cases.ADAPTERS,
+    "adapters-tp2": cases.ADAPTERS,
+    "adapters-pp2": cases.SOME_ADAPTERS,
+}
+VALUED = ("values", "values-tp2", "values-pp2", "values-cp2", "values-dp2")
+NIGHTLY = ("adapters", "adapters-pp2", "values", "values-cp2", "values-dp2", "padded-pp2")
+SLOW = tuple(name for name in cases.CASES if name not in (*QUICK, *ELSEWHERE, *NIGHTLY))
+PLAIN = [name for name in SLOW if name not in ("truncating", "bf16-tp2", *ADAPTED, *VALUED)]
 KINDS = {
     "llama-tp2": "llama",
     "qwen3-tp2": "qwen3",
@@ -54,18 +62,24 @@ def ran(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 @cache
-def by_fsdp(kind: str, sampling: Sampling | None = None, steps: int = cases.STEPS) -> dict[str, Any]:
+def by_fsdp(
+    kind: str,
+    sampling: Sampling | None = None,
+    steps: int = cases.STEPS,
+    lora: LoRAConfig | None = None,
+    want: frozenset[Want] = POLICY,
+) -> dict[str, Any]:
     """The same training by the other backend, on one rank."""
     from rlinf_backend_fsdp.backend import FSDPBackend
     from rlinf_backend_fsdp.config import FSDPConfig
 
-    model = cases.small_model(kind)
+    model = cases.valued_model() if "values" in want else cases.small_model(kind)
     trainer = FSDPBackend(FSDPConfig()).build(
-        model, cases.OPTIMIZER, LoRAConfig(), TrainerContext(total_steps=10), sampling=sampling
+        model, cases.OPTIMIZER, lora or LoRAConfig(), TrainerContext(total_steps=10), sampling=sampling
     )
     start = trainer.outputs(cases.batch_of(model, cases.rows()).inputs, POLICY)
     found = {"start": start.logprobs_BT.clone(), "first_weights": cases.weights(trainer)}
-    return found | cases.train(trainer, model, steps)
+    return found | cases.train(trainer, model, steps, want)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +90,11 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     return ran(tmp_path_factory.mktemp("megatron"), SLOW)
+
+
+@pytest.fixture(scope="module")
+def nightly(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return ran(tmp_path_factory.mktemp("megatron"), NIGHTLY)
 
 
 def check_same(got: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -108,9 +127,66 @@ def test_megatron_trains_as_fsdp_does(name: str, quick: dict[str, dict[str, Any]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SLOW if name not in ("truncating", "bf16-tp2")])
+@pytest.mark.parametrize("name", PLAIN)
 def test_megatron_trains_as_fsdp_does_in_every_layout(name: str, slow: dict[str, dict[str, Any]]) -> None:
     check_case(slow[name], by_fsdp(KINDS.get(name, "qwen2")))
+
+
+@pytest.mark.nightly
+def test_megatron_trains_as_fsdp_does_on_padded_rows(nightly: dict[str, dict[str, Any]]) -> None:
+    check_case(nightly["padded-pp2"], by_fsdp("qwen2"))
+
+
+def check_adapted(got: dict[str, Any], lora: LoRAConfig) -> None:
+    """Adapters train as peft's do; what is sent, marked, saved and exported is what was trained."""
+    expected = by_fsdp("qwen2", lora=lora)
+    check_case(got, expected)
+    assert set(got["trained"]) == {name for name in expected["weights"] if ".lora_" in name}
+    for name, weight in got["weights"].items():
+        assert (".lora_" in name) != torch.equal(weight, got["first_weights"][name]), name
+    torch.testing.assert_close(got["marked_reference"], got["marked"], rtol=0, atol=1e-6)
+    check_same(got["resumed"], got["expected"])
+    torch.testing.assert_close(got["exported"]["adapter"], got["last"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(got["exported"]["merged"], got["last"], rtol=0, atol=1e-5)
+    assert not torch.allclose(got["last"], got["start"], atol=1e-3)
+
+
+@pytest.mark.slow
+def test_adapters_train_as_those_of_fsdp_do(slow: dict[str, dict[str, Any]]) -> None:
+    """Their parts lie on two ranks: here output rows, there input columns."""
+    check_adapted(slow["adapters-tp2"], ADAPTED["adapters-tp2"])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name in ADAPTED if name in NIGHTLY])
+def test_adapters_train_as_those_of_fsdp_do_in_every_layout(
+    name: str, nightly: dict[str, dict[str, Any]]
+) -> None:
+    """With pipeline parallelism some linear layers alone have one, and activations are computed again."""
+    check_adapted(nightly[name], ADAPTED[name])
+
+
+def check_valued(got: dict[str, Any]) -> None:
+    """Values train as with the other backend, are there without log-probabilities, and survive a save."""
+    check_case(got, by_fsdp("qwen2", want=cases.BOTH))
+    values, logprob = got["alone"]
+    assert logprob == 0
+    torch.testing.assert_close(values, got["outputs"]["values"], rtol=0, atol=1e-6)
+    torch.testing.assert_close(got["loaded"], values, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in VALUED if name in SLOW])
+def test_value_heads_train_as_those_of_fsdp_do(name: str, slow: dict[str, dict[str, Any]]) -> None:
+    check_valued(slow[name])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name in VALUED if name in NIGHTLY])
+def test_value_heads_train_as_those_of_fsdp_do_in_every_layout(
+    name: str, nightly: dict[str, dict[str, Any]]
+) -> None:
+    check_valued(nightly[name])
 
 
 @pytest.mark.slow

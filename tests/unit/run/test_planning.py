@@ -11,6 +11,7 @@ import pytest
 from rlinf_core.config.compose import compose
 from rlinf_core.config.options import Options
 from rlinf_core.config.schema import RunConfig
+from rlinf_core.errors import ConfigError
 from rlinf_core.run.planning import HISTORY, prepare, resumed, run_fingerprint
 from rlinf_core.schedule.defaults import default_plan, streams
 from rlinf_core.schedule.plan import Plan
@@ -52,6 +53,70 @@ def test_a_mode_is_one_plan(tmp_path: Path, mode: str) -> None:
 def test_one_device_leaves_nothing_to_try(tmp_path: Path) -> None:
     planning = prepare(settings(tmp_path, "ranks=1"))
     assert (planning.first.mode, planning.trials) == ("collocated", ())
+
+
+SPLIT = ("model.preset=tiny-qwen2", "backend=megatron", "backend.tensor_parallel=2")
+
+
+def counts(plan: Plan) -> dict[str, int]:
+    return {name: len(part.devices) for name, part in plan.assignments.items()}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "mode", "expected"),
+    [
+        (2, "collocated", {"rollout": 2, "actor": 2}),
+        (5, "collocated", {"rollout": 4, "actor": 4}),
+        (3, "disaggregated", {"rollout": 1, "actor": 2}),
+        (7, "disaggregated", {"rollout": 5, "actor": 2}),
+        (8, "disaggregated", {"rollout": 4, "actor": 4}),
+        (5, "hybrid", {"rollout": 2, "actor": 4}),
+    ],
+)
+def test_what_trains_has_whole_models(
+    tmp_path: Path, ranks: int, mode: str, expected: dict[str, int]
+) -> None:
+    """Two ranks hold one."""
+    plan = prepare(settings(tmp_path, *SPLIT, f"ranks={ranks}", f"mode={mode}")).first
+    assert (counts(plan), plan.mode) == (expected, mode)
+    assert plan.assignments["actor"].model_parallel == 2
+
+
+def test_modes_that_have_no_room_for_a_whole_model_are_not_tried(tmp_path: Path) -> None:
+    planning = prepare(settings(tmp_path, *SPLIT))
+    assert [planning.first.mode, *(plan.mode for plan in planning.trials)] == ["collocated", "hybrid"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("ranks=1",),
+            "one model of actor lies on 2 ranks, so that collocated needs 2 devices or more; this",
+        ),
+        (("mode=disaggregated",), "disaggregated needs 3 devices or more; this run has 2. Set ranks=3"),
+        (
+            ("placement={rollout: 0, actor: 1}",),
+            r"placement.actor: .* 2 ranks .* do not divide its 1 devices",
+        ),
+    ],
+)
+def test_devices_that_hold_no_whole_model_are_named_before_the_start(
+    tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepare(settings(tmp_path, *SPLIT, *words))
+
+
+def test_plans_by_a_profile_have_whole_models(tmp_path: Path) -> None:
+    """On five devices training would be fastest on an odd number."""
+    points = [Measurement("rollout", 1, 256, 1.0), Measurement("actor", 2, 256, 4.0, model_parallel=2)]
+    config = settings(tmp_path, *SPLIT, "ranks=5")
+    profile = Profile(tuple(points), fingerprint=run_fingerprint(config))
+    plans = prepare(config).ranked(profile)
+    assert len(plans) > 1
+    assert {len(plan.assignments["actor"].devices) % 2 for plan in plans} == {0}
+    assert {plan.assignments["actor"].model_parallel for plan in plans} == {2}
 
 
 def test_a_profile_takes_the_place_of_measuring(tmp_path: Path) -> None:

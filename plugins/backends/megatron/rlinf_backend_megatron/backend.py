@@ -10,6 +10,7 @@ from rlinf_backend_megatron.architecture import read
 from rlinf_backend_megatron.layout import checked_layout
 from rlinf_backend_megatron.mapping import check_names
 from rlinf_backend_megatron.release import check_release, has_transformer_engine, preload
+from rlinf_backend_megatron.source import read_source
 from rlinf_core.api import LoRAConfig, Model, OptimizerConfig, TrainBackend, TrainerContext
 from rlinf_core.errors import ConfigError
 from rlinf_core.types import Sampling
@@ -35,15 +36,17 @@ class MegatronBackend(TrainBackend):
         keep_reference: bool = False,
     ) -> MegatronTrainer:
         """Check, join the other ranks and build. Raises `ConfigError` and `PluginError`."""
-        if lora.rank:
-            raise ConfigError("backend megatron trains whole models; set lora.rank=0, or use --backend fsdp")
         check_release()
         preload(self.config.preload)
         _check_device(context.device, self.config.preload)
-        module = model.module(context.seed)
-        architecture = read(getattr(module, "config", None))
-        state = dict(module.named_parameters())
-        check_names(architecture, set(state))
+        if lora.rank and self.config.sequence_parallel:
+            raise ConfigError(
+                "backend.sequence_parallel (megatron) does not go with adapters; leave it out, or set "
+                "lora.rank=0"
+            )
+        source = read_source(model, lora, context.seed)
+        architecture = read(source.config)
+        check_names(architecture, source.own_names())
         layout = checked_layout(
             self.config, architecture, context.world_size, transformer_engine=has_transformer_engine()
         )
@@ -56,7 +59,7 @@ class MegatronBackend(TrainBackend):
             self.config,
             model,
             architecture,
-            state,
+            source,
             optimizer,
             context,
             join_world(context, layout),

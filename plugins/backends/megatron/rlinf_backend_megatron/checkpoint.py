@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rlinf_backend_megatron.optimizer import Optimizer
     from rlinf_backend_megatron.trainer import MegatronTrainer
 
-REFERENCE = "reference."  # before the names of its weights
 NUMBERS = "numbers.json"  # counters, beside Megatron's files
 # Optimizer states as whole parameters, so that other parallel sizes can read them.
 METADATA = {
@@ -30,12 +29,12 @@ def save(trainer: MegatronTrainer, path: Path) -> None:
         "version": trainer.version,
         "taken": trainer.optimizer.steps_taken,
         "skipped": trainer.optimizer.skipped_steps,
-        "marked": trainer.marked,
+        "marked": trainer.reference.marked,
     }
     try:
         path.mkdir(parents=True, exist_ok=True)
         trainer.world.barrier()
-        dist_checkpointing.save(_state(trainer, marked=trainer.marked), str(path))
+        dist_checkpointing.save(_state(trainer, marked=trainer.reference.marked), str(path))
         if trainer.world.rank == 0:
             (path / NUMBERS).write_text(json.dumps(numbers))
         trainer.world.barrier()
@@ -47,19 +46,20 @@ def load(trainer: MegatronTrainer, path: Path) -> None:
     """Restore weights, optimizer, counters and a marked reference. Raises `CheckpointError`."""
     numbers = _numbers(path)
     try:
+        if numbers["marked"]:
+            trainer.reference.mark()
         state = _state(trainer, marked=numbers["marked"], loading=True)
         found: dict[str, Any] = dist_checkpointing.load(state, str(path))
-        trainer.network.load_state_dict(found["model"])
+        trainer.network.load_state_dict(found["model"], strict=not trainer.lora.rank)
         _load_optimizer(trainer.optimizer, found["optimizer"])
-        if "reference" in found:
-            named = {name.removeprefix(REFERENCE): value for name, value in found["reference"].items()}
-            trainer.reference_network().load_state_dict(named)
+        if numbers["marked"]:
+            trainer.reference.restore(found["reference"])
     except Exception as err:  # Megatron and torch raise many types for one cause: a folder that does not fit
         raise CheckpointError(
             f"backend megatron: cannot load the checkpoint {path} ({type(err).__name__}: {_first_line(err)}"
             "); name another one, or the model and settings that it was made with"
         ) from err
-    trainer.marked, trainer.version = numbers["marked"], numbers["version"]
+    trainer.version = numbers["version"]
     trainer.optimizer.steps_taken, trainer.optimizer.skipped_steps = numbers["taken"], numbers["skipped"]
 
 
@@ -74,15 +74,18 @@ def _numbers(path: Path) -> dict[str, Any]:
 
 
 def _state(trainer: MegatronTrainer, *, marked: bool, loading: bool = False) -> dict[str, Any]:
+    """Of what is trained; all else comes from the model."""
     weights = trainer.network.sharded_state_dict(metadata=dict(METADATA))
+    if trainer.lora.rank:
+        kept = {name for name, held in trainer.network.named_parameters() if held.requires_grad}
+        weights = {name: sharded for name, sharded in weights.items() if name in kept}
     inner = trainer.optimizer.inner
     state: dict[str, Any] = {
         "model": weights,
         "optimizer": inner.sharded_state_dict(weights, is_loading=loading, metadata=dict(METADATA)),
     }
     if marked:
-        reference = trainer.reference_network()
-        state["reference"] = reference.sharded_state_dict(prefix=REFERENCE, metadata=dict(METADATA))
+        state["reference"] = trainer.reference.sharded(weights, dict(METADATA))
     return state
 
 

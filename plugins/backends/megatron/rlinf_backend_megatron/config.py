@@ -47,3 +47,8 @@ class MegatronConfig:
                 "backend.sequence_parallel (megatron) splits over the tensor-parallel ranks, of which there "
                 "is one; raise backend.tensor_parallel or leave it out"
             )
+
+    @property
+    def model_ranks(self) -> int:
+        """That hold one model together."""
+        return self.tensor_parallel * self.pipeline_parallel * self.context_parallel

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +14,24 @@ from rlinf_backend_megatron.network import Network
 from rlinf_backend_megatron.world import World
 
 
+@dataclass(frozen=True)
+class Form:
+    """What a tensor is like that another stage has."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
 class Exchange:
     """Between one network and Hugging Face names. No rank ever holds more than one piece, such as the
     experts of one layer, beside its own shards."""
 
-    def __init__(self, network: Network, model: Architecture, world: World) -> None:
+    def __init__(
+        self, network: Network, model: Architecture, world: World, extra: Sequence[Piece] = ()
+    ) -> None:
         self.model = model
         self.world = world
+        self.pieces = [*pieces(model), *extra]
         self.padded = model.padded_vocabulary(world.layout.tensor)
         self._parameters: dict[str, nn.Parameter] = dict(network.named_parameters())
         self._layers = {
@@ -30,7 +42,7 @@ class Exchange:
     @torch.no_grad()
     def fill(self, state: Mapping[str, Tensor]) -> None:
         """Take this rank's shards out of whole Hugging Face tensors."""
-        found = pieces(self.model)
+        found = list(self.pieces)
         if self.model.tied and self.world.layout.pipeline > 1:
             found.append(head_of_tied(self.model))
         for piece in found:
@@ -45,15 +57,18 @@ class Exchange:
             mine = shard(piece, whole, self.world.tensor_rank, self.world.layout.tensor)
             self._parameter(piece).copy_(mine)
 
-    def stream(self, shapes: Mapping[str, torch.Size], dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    def stream(self, forms: Mapping[str, Form], *, extra_alone: bool = False) -> Iterator[tuple[str, Tensor]]:
         """Whole tensors by Hugging Face name, on every rank, piece by piece; a collective."""
-        for piece in pieces(self.model):
+        for piece in self.pieces:
+            if extra_alone and not piece.extra:
+                continue
             owner = self._stage(piece)
             if owner == self.world.stage:
                 tensors = self._gathered(piece)
             else:
                 tensors = [
-                    torch.empty(shapes[name], dtype=dtype, device=self.world.device) for name in piece.hf
+                    torch.empty(forms[name].shape, dtype=forms[name].dtype, device=self.world.device)
+                    for name in piece.hf
                 ]
             for name, tensor in zip(piece.hf, tensors, strict=True):
                 yield name, self.world.from_stage(tensor.contiguous(), owner)

@@ -96,7 +96,7 @@ class _ParallelHead(torch.autograd.Function):
         hidden_NH, weight_VH, total_N, entropy_N = ctx.saved_tensors
         logprobs_grad_N, entropy_grad_N = grads
         hidden_grad = torch.empty_like(hidden_NH)
-        weight_grad = torch.zeros_like(weight_VH)
+        weight_grad = torch.zeros_like(weight_VH) if ctx.needs_input_grad[1] else None
         for where in _chunks(len(hidden_NH), weight_VH):
             part = ctx.choice.part(where)
             logits_CV = _logits(hidden_NH[where], weight_VH, ctx.vocabulary, part)
@@ -109,7 +109,8 @@ class _ParallelHead(torch.autograd.Function):
                 grad_CV.div_(part.sampling.temperature)
             grad_CV = grad_CV.to(weight_VH.dtype)
             hidden_grad[where] = grad_CV @ weight_VH
-            weight_grad.addmm_(grad_CV.t(), hidden_NH[where].to(weight_VH.dtype))
+            if weight_grad is not None:
+                weight_grad.addmm_(grad_CV.t(), hidden_NH[where].to(weight_VH.dtype))
         return hidden_grad, weight_grad, None, None
 
 

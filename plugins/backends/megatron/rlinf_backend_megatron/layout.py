@@ -24,15 +24,14 @@ def checked_layout(
     config: MegatronConfig, model: Architecture, ranks: int, *, transformer_engine: bool
 ) -> Layout:
     """The layout on so many ranks. Raises `ConfigError` with the first thing that does not fit."""
-    model_ranks = config.tensor_parallel * config.pipeline_parallel * config.context_parallel
-    if ranks % model_ranks:
+    if ranks % config.model_ranks:
         raise ConfigError(
             f"backend megatron: one model takes tensor_parallel={config.tensor_parallel} x pipeline_parallel="
-            f"{config.pipeline_parallel} x context_parallel={config.context_parallel} = {model_ranks} ranks, "
-            f"which do not divide the actor's {ranks}; change backend.*_parallel or the actor's ranks "
+            f"{config.pipeline_parallel} x context_parallel={config.context_parallel} = {config.model_ranks} "
+            f"ranks, which do not divide the actor's {ranks}; change backend.*_parallel or the actor's ranks "
             "(placement, cluster.devices)"
         )
-    data = ranks // model_ranks
+    data = ranks // config.model_ranks
     _check_shape(config, model)
     _check_experts(config, model, data * config.context_parallel)
     if not transformer_engine:

@@ -32,6 +32,7 @@ class Piece:
     last: bool = False  # of the pieces outside of the layers: on the last stage, not on the first
     qkv: bool = False
     vocabulary: bool = False  # rows are tokens, padded in Megatron
+    extra: bool = False  # beside the architecture's own: trained also where these are not
 
 
 def pieces(model: Architecture) -> list[Piece]:

@@ -34,6 +34,8 @@ from rlinf_core.errors import ConfigError
 class Network(GPTModel):  # type: ignore[misc]  # Megatron is not typed
     """A stage that gives hidden states on the last stage too: the head works on some positions only."""
 
+    value_head: nn.Module
+
     def forward(self, ids_BS: Tensor, packed: PackedRows | None = None) -> Tensor:
         """Hidden states `[S, B, H]` after this stage's layers. Padding stands to the right of real tokens,
         so that causal attention never sees it; of packed rows, `[P, 1, H]`, it sees each by itself."""
@@ -58,6 +60,11 @@ class Network(GPTModel):  # type: ignore[misc]  # Megatron is not typed
             return weight
         projection: Tensor = self.output_layer.weight
         return projection
+
+    def values(self, hidden_NH: Tensor) -> Tensor:
+        """Float32 values `[N]`, on the last stage of a network that was given a head."""
+        found: Tensor = self.value_head(hidden_NH.float())
+        return found.squeeze(-1)
 
 
 class CausalAttention(nn.Module):
@@ -113,10 +120,11 @@ def check_experts(model: Architecture) -> None:
         )
 
 
-def build_network(model: Architecture, config: MegatronConfig) -> Network:
-    """This rank's part, on the CPU, weights not yet filled."""
+def build_network(model: Architecture, config: MegatronConfig, *, adapted: bool = False) -> Network:
+    """This rank's part, on the CPU, weights not yet filled. Adapters read what linear layers read, which
+    TransformerEngine's, joined with norms, do not show: with `adapted` there are Megatron's own."""
     settings = transformer_config(model, config)
-    engine = has_transformer_engine()
+    engine = has_transformer_engine() and not adapted
     spec = get_gpt_decoder_block_spec(settings, use_transformer_engine=engine, normalization="RMSNorm")
     if not engine:
         for layer in spec.layer_specs:

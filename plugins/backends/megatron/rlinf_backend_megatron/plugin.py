@@ -17,13 +17,14 @@ def rlinf_register_backends() -> list[BackendSpec]:
             config=MegatronConfig,
             target="rlinf_backend_megatron.backend:MegatronBackend",
             rollout="hf",
+            model_ranks=lambda config: config.model_ranks,
             check_model="rlinf_backend_megatron.check_model:CheckModel",
             provides=BackendCapabilities(
                 modalities=frozenset({"text"}),
+                lora=True,
                 offload=True,
                 precisions=frozenset({"fp32", "bf16"}),
                 reference=True,
-                values=False,
             ),
         )
     ]

@@ -19,7 +19,7 @@ from rlinf_backend_megatron.head import Choice, Vocabulary, parallel_logprobs
 from rlinf_backend_megatron.network import Network
 from rlinf_backend_megatron.packing import PackedRows, packed_line
 from rlinf_backend_megatron.world import World
-from rlinf_core.api import PolicyOutputs, TokenRows
+from rlinf_core.api import POLICY, PolicyOutputs, TokenRows, Want
 from rlinf_core.types import Sampling
 
 
@@ -65,21 +65,37 @@ class Judge:
         return Reading(ids_BS[:, mine_L.to(ids_BS.device)])
 
     def outputs(
-        self, network: Network, hidden_LBH: Tensor, rows: TokenRows, reading: Reading
+        self,
+        network: Network,
+        hidden_LBH: Tensor,
+        rows: TokenRows,
+        reading: Reading,
+        want: frozenset[Want] = POLICY,
     ) -> PolicyOutputs:
-        """`[B, T]` in float32; 0 past a row's end."""
+        """`[B, T]` in float32; 0 past a row's end, and where nothing is wanted."""
         mask_BT, source_BT = response_positions(rows)
         row_N, source_N = mask_BT.nonzero()[:, 0], source_BT[mask_BT]
-        ids_N = rows.ids_BS[row_N, source_N + 1]
-        early_N = mask_BT.nonzero()[:, 1] < self.sampling.min_new_tokens
         place_N = self._places(reading, row_N, source_N)
         mine_N = place_N >= 0
-        hidden_MH = self._whole(hidden_LBH, network).flatten(0, 1)[place_N[mine_N]]
+        found = PolicyOutputs(torch.zeros(mask_BT.shape, device=mask_BT.device))
+        if "values" in want:
+            hidden_MH = self._replicated(hidden_LBH, network).flatten(0, 1)[place_N[mine_N]]
+            values_N = self._of_all(network.values(hidden_MH), mine_N)
+            found.values_BT = _spread(values_N, mask_BT)
+        if want & POLICY:
+            ids_N = rows.ids_BS[row_N, source_N + 1]
+            early_N = mask_BT.nonzero()[:, 1] < self.sampling.min_new_tokens
+            hidden_MH = self._whole(hidden_LBH, network).flatten(0, 1)[place_N[mine_N]]
+            choice = self._choice(ids_N[mine_N], early_N[mine_N])
+            both = self._judged(network, hidden_MH, choice)
+            found.logprobs_BT, found.entropy_BT = (
+                _spread(self._of_all(values_M, mine_N), mask_BT) for values_M in both
+            )
+        return found
+
+    def _judged(self, network: Network, hidden_MH: Tensor, choice: Choice) -> tuple[Tensor, Tensor]:
         weight_VH = network.head_weight()
-        choice = self._choice(ids_N[mine_N], early_N[mine_N])
-        found = parallel_logprobs(hidden_MH, weight_VH, self._vocabulary(weight_VH), choice)
-        logprobs_N, entropy_N = (self._of_all(values_M, mine_N) for values_M in found)
-        return PolicyOutputs(_spread(logprobs_N, mask_BT), _spread(entropy_N, mask_BT))
+        return parallel_logprobs(hidden_MH, weight_VH, self._vocabulary(weight_VH), choice)
 
     def _places(self, reading: Reading, row_N: Tensor, source_N: Tensor) -> Tensor:
         """Where positions of rows lie in this rank's `[L * B]` hidden states; negative = on another rank."""
@@ -111,6 +127,15 @@ class Judge:
             return gathered
         copied: Tensor = tensor_parallel.copy_to_tensor_model_parallel_region(hidden_SBH, group=group)
         return copied
+
+    def _replicated(self, hidden_SBH: Tensor, network: Network) -> Tensor:
+        """All positions, for what each of the ranks that share matrices computes by itself."""
+        if not network.config.sequence_parallel:
+            return hidden_SBH
+        gathered: Tensor = tensor_parallel.gather_from_sequence_parallel_region(
+            hidden_SBH, tensor_parallel_output_grad=False, group=self.world.tensor_group
+        )
+        return gathered
 
     def _choice(self, ids_N: Tensor, early_N: Tensor) -> Choice:
         if not self.sampling.min_new_tokens:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from torch import Tensor
 
 from rlinf_backend_megatron import checkpoint
+from rlinf_backend_megatron.adapters import Switch, attach
 from rlinf_backend_megatron.architecture import Architecture
 from rlinf_backend_megatron.config import MegatronConfig
-from rlinf_backend_megatron.exchange import Exchange
+from rlinf_backend_megatron.exchange import Exchange, Form
 from rlinf_backend_megatron.network import Network, build_network
 from rlinf_backend_megatron.optimizer import Optimizer
 from rlinf_backend_megatron.policy import Judge
+from rlinf_backend_megatron.reference import Reference
 from rlinf_backend_megatron.schedule import MicroBatch, run
+from rlinf_backend_megatron.source import Source
 from rlinf_backend_megatron.world import World
+from rlinf_core.adapters import export_adapted
 from rlinf_core.api import (
     POLICY,
     DataShare,
@@ -34,7 +41,6 @@ from rlinf_core.api import (
     Want,
     WeightBucket,
 )
-from rlinf_core.errors import ConfigError
 from rlinf_core.shelf import Shelf, stored_bytes
 from rlinf_core.types import Sampling
 
@@ -51,7 +57,7 @@ class MegatronTrainer(Trainer):
         config: MegatronConfig,
         model: Model,
         architecture: Architecture,
-        state: Mapping[str, Tensor],
+        source: Source,
         optimizer: OptimizerConfig,
         context: TrainerContext,
         world: World,
@@ -60,15 +66,14 @@ class MegatronTrainer(Trainer):
         keep_reference: bool = False,
     ) -> None:
         self.config, self.model, self.architecture, self.world = config, model, architecture, world
-        self.share = world.share
-        self._shapes = {name: tensor.shape for name, tensor in state.items()}
-        self.network = self._network(state)
-        self.reference = self._network(state) if keep_reference else None
-        if self.reference is not None:
-            self.reference.requires_grad_(False)
-        self.marked = False  # whether the reference is another one than the initial policy
+        self.share, self.lora, self.seed = world.share, source.lora, context.seed
+        self.network, self.exchange, switch = self._built(source)
+        copied = keep_reference and not self.lora.rank
+        copy = self._built(source)[0].requires_grad_(False) if copied else None
+        self.reference = Reference(self.network, copy, switch)
+        self._sent = source.sent
+        self._forms = self._formed(source)
         self.wrapped = _wrapped(self.network, config)
-        self.exchange = Exchange(self.network, architecture, world)
         self.optimizer = Optimizer(optimizer, context.total_steps, self.wrapped, config)
         ends = model.processor().eos_ids
         multiple = config.context_parallel * 2 if config.context_parallel > 1 else 1
@@ -90,26 +95,23 @@ class MegatronTrainer(Trainer):
         self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
     ) -> PolicyOutputs:
         """Outputs without gradient, the same on every rank of the model."""
-        self._check(want)
         self.onload()
-        network = self.reference_network() if reference else self.network
         rows = self._rows(inputs)
-        shape = len(rows.ids_BS), rows.width
-        both_2BT = torch.zeros(2, *shape, device=self.world.device)
-
         reading = self._judge.reading(rows)
+        all_3BT = torch.zeros(3, len(rows.ids_BS), rows.width, device=self.world.device)
 
         def finish(hidden_LBH: Tensor) -> Tensor:
-            found = self._judge.outputs(network, hidden_LBH, rows, reading)
-            both_2BT[0] = found.logprobs_BT
-            if found.entropy_BT is not None:
-                both_2BT[1] = found.entropy_BT
+            found = self._judge.outputs(network, hidden_LBH, rows, reading, want)
+            for place, part_BT in enumerate((found.logprobs_BT, found.entropy_BT, found.values_BT)):
+                if part_BT is not None:
+                    all_3BT[place] = part_BT
             return hidden_LBH.new_zeros(())
 
-        with torch.no_grad():
+        asked = self.reference.active() if reference else nullcontext(self.network)
+        with torch.no_grad(), asked as network:
             run(network, iter([MicroBatch(reading, finish)]), 1, backward=False)
-        logprobs_BT, entropy_BT = self.world.from_stage(both_2BT, self.world.layout.pipeline - 1)
-        return PolicyOutputs(logprobs_BT, entropy_BT)
+        logprobs_BT, entropy_BT, values_BT = self.world.from_stage(all_3BT, self.world.layout.pipeline - 1)
+        return PolicyOutputs(logprobs_BT, entropy_BT, values_BT if "values" in want else None)
 
     def accumulate(self, batch: TrainBatch, loss: LossFunction, want: frozenset[Want] = POLICY) -> MetricSums:
         """Add the gradient of one micro-batch's summed loss. Metrics are those of the last stage."""
@@ -119,26 +121,27 @@ class MegatronTrainer(Trainer):
         self, batches: Iterable[TrainBatch], loss: LossFunction, want: frozenset[Want] = POLICY
     ) -> MetricSums:
         """Of several; as many of them are under way as the pipeline has stages."""
-        self._check(want)
         self.onload()
         self._pending = True
         alone = self.world.layout.expert == 1  # else other ranks wait for this one's tokens
         held = [batch for batch in batches if not alone or bool(batch.mask_BT.any())]
         sums: MetricSums = {}
         if held:
-            made = (self._micro_batch(batch, loss, sums) for batch in held)
+            made = (self._micro_batch(batch, loss, want, sums) for batch in held)
             run(self.wrapped, made, len(held), backward=True)
         return sums
 
-    def _micro_batch(self, batch: TrainBatch, loss: LossFunction, sums: MetricSums) -> MicroBatch:
+    def _micro_batch(
+        self, batch: TrainBatch, loss: LossFunction, want: frozenset[Want], sums: MetricSums
+    ) -> MicroBatch:
         batch = batch.to(self.world.device)
         rows = self.model.token_rows(batch.inputs)
         reading = self._judge.reading(rows)
 
         def finish(hidden_LBH: Tensor) -> Tensor:
-            outputs = self._judge.outputs(self.network, hidden_LBH, rows, reading)
             if not bool(batch.mask_BT.any()):
-                return outputs.logprobs_BT.sum() * 0.0
+                return hidden_LBH.sum() * 0.0
+            outputs = self._judge.outputs(self.network, hidden_LBH, rows, reading, want)
             terms = loss(outputs, batch)
             for name, (total, count) in terms.metrics.items():
                 before = sums.get(name, (0.0, 0.0))
@@ -162,11 +165,11 @@ class MegatronTrainer(Trainer):
         return summed
 
     def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
-        """Whole tensors under Hugging Face names in buckets of some 64 MB; they are copies, since Megatron
+        """Whole tensors under the module's names in buckets of some 64 MB; they are copies, since Megatron
         holds several of them as one."""
         self.onload()
         bucket, size = WeightBucket(self.version), 0
-        for name, tensor in self._stream():
+        for name, tensor in self._stream(extra_alone=trainable_only and self.lora.rank > 0):
             if size >= BUCKET_BYTES:
                 yield bucket
                 bucket, size = WeightBucket(self.version), 0
@@ -186,21 +189,23 @@ class MegatronTrainer(Trainer):
         checkpoint.load(self, path)
 
     def export(self, path: Path) -> None:
-        """Rank 0 writes the model's own format, tensor by tensor as they come."""
+        """Rank 0 writes the model's own format, tensor by tensor as they come; adapters merged, and alone to
+        `path/adapter`."""
         self.onload()
         state = self._stream()
-        if self.world.rank == 0:
-            self.model.export(state, path)
-        else:
+        if self.world.rank != 0:
             for _ in state:
                 continue
+        elif self.lora.rank:
+            export_adapted(self.model, self.lora, self.seed, dict(state), path)
+        else:
+            self.model.export(state, path)
         self.world.barrier()
 
     def mark_reference(self) -> None:
         """The current policy becomes the reference; it is saved with the checkpoint."""
         self.onload()
-        self.reference_network().load_state_dict(self.network.state_dict())
-        self.marked = True
+        self.reference.mark()
 
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """A fresh optimizer and schedule; gradients not yet applied are forgotten."""
@@ -230,39 +235,42 @@ class MegatronTrainer(Trainer):
             moved += gradients if self._pending else []
         self._shelf.put(moved, [] if self._pending else gradients, kept)
 
-    def reference_network(self) -> Network:
-        """What is asked with `reference=True`. Raises `ConfigError` if none is kept."""
-        if self.reference is None:
-            raise ConfigError("backend megatron: no reference is kept; build it with keep_reference=True")
-        return self.reference
-
     def close(self) -> None:
         """Leave the process groups."""
         self.world.close()
 
-    def _network(self, state: Mapping[str, Tensor]) -> Network:
-        network = build_network(self.architecture, self.config)
-        Exchange(network, self.architecture, self.world).fill(state)
+    def _built(self, source: Source) -> tuple[Network, Exchange, Switch | None]:
+        """A network with the weights that this starts from, and what else is trained."""
+        lora, model = source.lora, self.architecture
+        network, switch = build_network(model, self.config, adapted=lora.rank > 0), None
+        if lora.rank:
+            scale, ranks = lora.alpha / lora.rank, self.config.tensor_parallel
+            switch = attach(network, model, source.adapted, lora.rank, scale, ranks)
+            network.to(network.config.params_dtype)
+        if source.head is not None and self.world.is_last_stage:
+            network.value_head = deepcopy(source.head).float()
+        exchange = Exchange(network, model, self.world, source.extra_pieces(model.layers))
+        exchange.fill(source.state)
         network.to(self.world.device)
-        return network
+        return network, exchange, switch
+
+    def _formed(self, source: Source) -> dict[str, Form]:
+        dtype = self.network.config.params_dtype
+        return {
+            name: Form(tensor.shape, torch.float32 if name in source.head_names else dtype)
+            for name, tensor in source.state.items()
+        }
 
     def _weights(self) -> list[Tensor]:
-        networks = [self.network] if self.reference is None else [self.network, self.reference]
-        return [held for network in networks for held in (*network.parameters(), *network.buffers())]
+        return [*self.network.parameters(), *self.network.buffers(), *self.reference.tensors()]
 
     def _gradients(self) -> list[Tensor]:
         """Views of Megatron's buffers, which a rank may have large ones of."""
-        return [parameter.main_grad for parameter in self.network.parameters()]
+        return [held.main_grad for held in self.network.parameters() if held.requires_grad]
 
-    def _stream(self) -> Iterator[tuple[str, Tensor]]:
-        return self.exchange.stream(self._shapes, next(self.network.parameters()).dtype)
-
-    def _check(self, want: frozenset[Want]) -> None:
-        if "values" in want:
-            raise ConfigError(
-                "backend megatron: values were asked for, but it trains no value head; choose an algorithm "
-                "without a critic, or --backend fsdp"
-            )
+    def _stream(self, *, extra_alone: bool = False) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in self.exchange.stream(self._forms, extra_alone=extra_alone):
+            yield self._sent[name], tensor
 
     def _rows(self, inputs: Mapping[str, Tensor]) -> TokenRows:
         moved = {name: value.to(self.world.device) for name, value in inputs.items()}
@@ -275,4 +283,16 @@ def _wrapped(network: Network, config: MegatronConfig) -> DistributedDataParalle
         overlap_grad_reduce=False,
         use_distributed_optimizer=config.distributed_optimizer,
     )
-    return DistributedDataParallel(network.config, settings, network)
+    wrapped = DistributedDataParallel(network.config, settings, network)
+    for buffer in (*wrapped.buffers, *wrapped.expert_parallel_buffers):
+        _count_padding(buffer)
+    return wrapped
+
+
+def _count_padding(buffer: Any) -> None:
+    """Where a shared embedding has a bucket of its own, Megatron 0.16 saves the optimizer's state without the
+    padding between buckets, but looks for it at places that count it: whatever follows a padded bucket would
+    be stored wrongly. With padding as a part of buckets, both agree; no padding is stored. Any: Megatron."""
+    for bucket in buffer.buckets:
+        bucket.numel_unpadded = bucket.grad_data.numel()
+    buffer.numel_unpadded = buffer.numel

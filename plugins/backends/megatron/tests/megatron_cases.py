@@ -32,6 +32,7 @@ from rlinf_core.api import (
     TrainBatch,
     Trainer,
     TrainerContext,
+    Want,
 )
 from rlinf_core.cluster.devices import free_port
 from rlinf_core.testing.fakes import sample_of
@@ -41,6 +42,9 @@ CPU = str(Path(__file__).parent / "megatron_cpu.py")
 # With a larger eps than usual, so that a gradient that is nothing but rounding does not move a weight.
 OPTIMIZER = OptimizerConfig(lr=1e-3, eps=1e-5, weight_decay=0.1, grad_clip=1.0, schedule="linear")
 DENOMINATOR = 40.0
+BOTH: frozenset[Want] = POLICY | {"values"}
+ADAPTERS = LoRAConfig(rank=4, alpha=8.0)
+SOME_ADAPTERS = LoRAConfig(rank=4, alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))
 STEPS = 3
 
 
@@ -72,31 +76,35 @@ def loss(outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
     if outputs.entropy_BT is None:
         raise AssertionError("no entropies")
     lost_BT = -outputs.logprobs_BT * batch.advantages_BT - 0.01 * outputs.entropy_BT
+    if outputs.values_BT is not None:
+        lost_BT = lost_BT + 0.5 * (outputs.values_BT - batch.advantages_BT).square()
     total = lost_BT[batch.mask_BT].sum()
     return LossTerms(total, {"loss": (total.detach(), batch.mask_BT.sum())})
 
 
-def train(trainer: Trainer, model: Model, steps: int = STEPS) -> dict[str, Any]:
+def train(
+    trainer: Trainer, model: Model, steps: int = STEPS, want: frozenset[Want] = POLICY
+) -> dict[str, Any]:
     """Some steps on this rank's share, in two micro-batches; norms, losses of all ranks, weights, outputs."""
     share = trainer.share or DataShare(0, 1)
     mine = rows()[share.index :: share.count]
     norms, losses = [], []
     for _ in range(steps):
-        metrics = trainer.accumulate_all([batch_of(model, part) for part in (mine[:1], mine[1:])], loss)
+        parts = [batch_of(model, part) for part in (mine[:1], mine[1:])]
+        metrics = trainer.accumulate_all(parts, loss, want)
         losses.append(trainer.all_sum([metrics["loss"][0] if metrics else 0.0])[0])
         norms.append(trainer.step(DENOMINATOR).grad_norm)
-    outputs = trainer.outputs(batch_of(model, rows()).inputs, POLICY)
-    return {
-        "norms": norms,
-        "losses": losses,
-        "weights": weights(trainer),
-        "outputs": {"logprobs": outputs.logprobs_BT.clone(), "entropy": _cloned(outputs.entropy_BT)},
-    }
+    outputs = trainer.outputs(batch_of(model, rows()).inputs, want)
+    said = {"logprobs": outputs.logprobs_BT.clone(), "entropy": _cloned(outputs.entropy_BT)}
+    if outputs.values_BT is not None:
+        said["values"] = outputs.values_BT.clone()
+    return {"norms": norms, "losses": losses, "weights": weights(trainer), "outputs": said}
 
 
-def weights(trainer: Trainer) -> dict[str, Tensor]:
+def weights(trainer: Trainer, *, trainable_only: bool = False) -> dict[str, Tensor]:
     """As the receivers get them."""
-    return {name: value.clone() for bucket in trainer.weights() for name, value in bucket.tensors.items()}
+    buckets = trainer.weights(trainable_only=trainable_only)
+    return {name: value.clone() for bucket in buckets for name, value in bucket.tensors.items()}
 
 
 def small_model(kind: str, packing: str = "auto") -> Model:
@@ -143,7 +151,34 @@ def _mixture() -> type[Model]:
 MixtureModel: Any = _mixture()
 
 
-def build(model: Model, rank: int, size: int, sampling: Sampling | None = None, **settings: Any) -> Any:
+def valued_model() -> Model:
+    """With a value head, which would say 0 of everything at first."""
+    from rlinf_model_hf_lm.config import HFLMConfig
+    from rlinf_model_hf_lm.model import HFLM
+
+    class Valued(HFLM):
+        """As the preset."""
+
+        def module(self, seed: int = 0) -> Any:  # Any: transformers modules are not typed
+            module: Any = super().module(seed)
+            torch.manual_seed(seed)
+            torch.nn.init.normal_(module.value_head.weight, std=0.1)
+            torch.nn.init.constant_(module.value_head.bias, 0.5)
+            return module
+
+    model = Valued(HFLMConfig(preset="tiny-qwen2"))
+    model.add_value_head()
+    return model
+
+
+def build(
+    model: Model,
+    rank: int,
+    size: int,
+    sampling: Sampling | None = None,
+    lora: LoRAConfig | None = None,
+    **settings: Any,
+) -> Any:
     """One rank of a Megatron trainer."""
     from rlinf_backend_megatron.backend import MegatronBackend
     from rlinf_backend_megatron.config import MegatronConfig
@@ -151,7 +186,7 @@ def build(model: Model, rank: int, size: int, sampling: Sampling | None = None, 
     return MegatronBackend(MegatronConfig(preload=CPU, **settings)).build(
         model,
         OPTIMIZER,
-        LoRAConfig(),
+        lora or LoRAConfig(),
         TrainerContext(rank, size, total_steps=10),
         sampling=sampling,
         keep_reference=True,
@@ -169,6 +204,76 @@ def trained(kind: str, packing: str = "auto", **settings: Any) -> Callable[[int,
         found = {"start": start.logprobs_BT.clone(), "first_weights": weights(trainer)}
         found |= train(trainer, model)
         found["reference"] = trainer.outputs(inputs, POLICY, reference=True).logprobs_BT.clone()
+        trainer.close()
+        return found
+
+    return run
+
+
+def adapted(kind: str, lora: LoRAConfig, **settings: Any) -> Callable[[int, int], dict[str, Any]]:
+    """A case: adapters train; the reference has none, before and after; what is exported."""
+
+    def run(rank: int, size: int) -> dict[str, Any]:
+        model, folder = small_model(kind), Path(os.environ["MEGATRON_CASE_FOLDER"])
+        trainer = build(model, rank, size, lora=lora, **settings)
+        inputs = batch_of(model, rows()).inputs
+        start = trainer.outputs(inputs, POLICY)
+        found = {"start": start.logprobs_BT.clone(), "first_weights": weights(trainer)}
+        found |= train(trainer, model)
+        found["reference"] = trainer.outputs(inputs, POLICY, reference=True).logprobs_BT.clone()
+        found["trained"] = weights(trainer, trainable_only=True)
+        trainer.mark_reference()
+        found["marked"] = trainer.outputs(inputs, POLICY).logprobs_BT.clone()
+        train(trainer, model, 1)
+        trainer.save(folder / "trainer")
+        expected = train(trainer, model, 1)
+        trainer.close()
+        again = build(model, rank, size, lora=lora, **settings)
+        again.load(folder / "trainer")
+        found["marked_reference"] = again.outputs(inputs, POLICY, reference=True).logprobs_BT.clone()
+        found["resumed"], found["expected"] = train(again, model, 1), expected
+        again.export(folder / "export")
+        if rank == size - 1:
+            found["exported"] = exported_logprobs(folder / "export", inputs)
+        found["last"] = again.outputs(inputs, POLICY).logprobs_BT.clone()
+        again.close()
+        return found
+
+    return run
+
+
+def exported_logprobs(folder: Path, inputs: Any) -> dict[str, Tensor]:
+    """What plain peft says on the initial model with the exported adapter, and the merged model by itself."""
+    import peft
+    from rlinf_model_hf_lm.config import HFLMConfig
+    from rlinf_model_hf_lm.model import HFLM
+
+    model = small_model("qwen2")
+    base = peft.PeftModel.from_pretrained(model.module(0), str(folder / "adapter"))
+    merged = HFLM(HFLMConfig(path=str(folder), dtype="float32"))
+    with torch.no_grad():
+        return {
+            "adapter": model.policy_outputs(base, inputs, POLICY).logprobs_BT,
+            "merged": merged.policy_outputs(merged.module(0), inputs, POLICY).logprobs_BT,
+        }
+
+
+def valued(**settings: Any) -> Callable[[int, int], dict[str, Any]]:
+    """A case: a policy with a value head, which starts at values that are not 0."""
+
+    def run(rank: int, size: int) -> dict[str, Any]:
+        model = valued_model()
+        trainer = build(model, rank, size, **settings)
+        start = trainer.outputs(batch_of(model, rows()).inputs, BOTH)
+        found = {"start": start.logprobs_BT.clone(), "first_weights": weights(trainer)}
+        found |= train(trainer, model, want=BOTH)
+        inputs = batch_of(model, rows()).inputs
+        found["reference"] = trainer.outputs(inputs, POLICY, reference=True).logprobs_BT.clone()
+        alone = trainer.outputs(inputs, frozenset({"values"}))
+        found["alone"] = [alone.values_BT.clone(), float(alone.logprobs_BT.abs().max())]
+        trainer.save(Path(os.environ["MEGATRON_CASE_FOLDER"]) / "trainer")
+        trainer.load(Path(os.environ["MEGATRON_CASE_FOLDER"]) / "trainer")
+        found["loaded"] = trainer.outputs(inputs, BOTH).values_BT.clone()
         trainer.close()
         return found
 
@@ -297,6 +402,14 @@ CASES: dict[str, tuple[int, Callable[[int, int], Any]]] = {
     "experts": (1, trained("qwen3_moe")),
     "experts-ep2": (2, trained("qwen3_moe", expert_parallel=2)),
     "bf16-tp2": (2, trained("qwen2", tensor_parallel=2, precision="bf16")),
+    "adapters": (1, adapted("qwen2", ADAPTERS)),
+    "adapters-tp2": (2, adapted("qwen2", ADAPTERS, tensor_parallel=2)),
+    "adapters-pp2": (2, adapted("qwen2", SOME_ADAPTERS, pipeline_parallel=2, recompute="full")),
+    "values": (1, valued()),
+    "values-tp2": (2, valued(tensor_parallel=2)),
+    "values-pp2": (2, valued(pipeline_parallel=2)),
+    "values-cp2": (2, valued(context_parallel=2)),
+    "values-dp2": (2, valued()),
     "packed": (1, packed),
     "packed-pp2": (2, packed),
     "padded-pp2": (2, trained("qwen2", "never", pipeline_parallel=2)),

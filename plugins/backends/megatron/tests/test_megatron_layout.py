@@ -11,11 +11,14 @@ import torch
 from rlinf_backend_megatron import release
 from rlinf_backend_megatron.architecture import Architecture, Experts, read
 from rlinf_backend_megatron.backend import MegatronBackend
+from rlinf_backend_megatron.check_model import CheckModel
 from rlinf_backend_megatron.config import MegatronConfig
 from rlinf_backend_megatron.context import causal_mask, places_in, positions_of
 from rlinf_backend_megatron.layout import Layout, checked_layout
 from rlinf_backend_megatron.mapping import Piece, check_names, join, merge, part, pieces, shard
 from rlinf_backend_megatron.packing import attend, packed_line
+from rlinf_backend_megatron.source import read_source
+from torch import nn
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
 
@@ -147,15 +150,70 @@ def test_a_release_that_is_absent_or_out_of_range_is_named_with_the_line_that_in
         release.check_release()
 
 
-def test_the_cpu_and_adapters_are_refused_before_anything_is_built() -> None:
-    backend = MegatronBackend(MegatronConfig())
+def test_the_cpu_and_a_preload_that_is_not_there_are_refused_before_anything_is_built() -> None:
     asked = (OptimizerConfig(), LoRAConfig(), TrainerContext())
     with pytest.raises(ConfigError, match="trains on CUDA devices, and this is 'cpu'; use --backend fsdp"):
-        backend.build(TinyTextModel(None), *asked)
-    with pytest.raises(ConfigError, match=r"trains whole models; set lora\.rank=0"):
-        backend.build(TinyTextModel(None), asked[0], LoRAConfig(rank=8), asked[2])
+        MegatronBackend(MegatronConfig()).build(TinyTextModel(None), *asked)
     with pytest.raises(ConfigError, match=r"nowhere\.py is no file"):
         MegatronBackend(MegatronConfig(preload="nowhere.py")).build(TinyTextModel(None), *asked)
+
+
+class TwoLayers(TinyTextModel):
+    """A Qwen2 of two layers, with what stands for a value head."""
+
+    def __init__(self, head: nn.Module | None = None) -> None:
+        super().__init__(None)
+        self.head = head
+
+    def module(self, seed: int = 0) -> Any:  # Any: transformers modules are not typed
+        module = CheckModel(None).module(seed)
+        module.value_head = self.head
+        return module
+
+    def value_head(self, module: Any) -> nn.Module | None:
+        found: nn.Module | None = self.head
+        return found
+
+
+@pytest.mark.parametrize(
+    ("lora", "message"),
+    [
+        (LoRAConfig(rank=4, dropout=0.1), r"lora\.dropout: .* has no dropout on adapters; set it to 0"),
+        (
+            LoRAConfig(rank=4, target_modules=("layers.1.self_attn.q_proj",)),
+            r"lora\.target_modules: .* of all layers; asked for were those of some layers alone",
+        ),
+        (LoRAConfig(rank=4, target_modules=("q_porj",)), r"no linear module is named q_porj"),
+    ],
+)
+def test_adapters_that_have_no_place_are_named(lora: LoRAConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_source(TwoLayers(), lora, 0)
+
+
+def test_a_value_head_of_another_kind_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"values come from a linear layer with one output, .* Tanh"):
+        read_source(TwoLayers(nn.Tanh()), LoRAConfig(), 0)
+
+
+def test_names_are_those_without_adapters_and_receivers_get_those_of_peft() -> None:
+    """Of 12 tensors a layer, the embedding, the norm and the head; adapters have two a layer and name."""
+    lora = LoRAConfig(rank=4, target_modules=("q_proj", "down_proj"))
+    source = read_source(TwoLayers(nn.Linear(16, 1)), lora, 0)
+    assert source.adapted == ("self_attn.q_proj", "mlp.down_proj")
+    assert source.own_names() == {name for piece in pieces(read(source.config)) for name in piece.hf}
+    assert len(source.own_names()) == 2 * 12 + 3
+    extra = source.extra_pieces(2)
+    assert {name for piece in extra for name in piece.hf} == set(source.state) - source.own_names()
+    query = "layers.1.self_attn.q_proj"
+    assert source.sent[f"model.{query}.weight"] == f"base_model.model.model.{query}.base_layer.weight"
+    splits = {piece.hf[0].split("layers.1.")[1]: piece.split for piece in extra if piece.layer == 1}
+    assert splits == {
+        "self_attn.q_proj.lora_A.default.weight": "none",
+        "self_attn.q_proj.lora_B.default.weight": "rows",
+        "mlp.down_proj.lora_A.default.weight": "columns",
+        "mlp.down_proj.lora_B.default.weight": "none",
+    }
 
 
 @pytest.mark.parametrize(
