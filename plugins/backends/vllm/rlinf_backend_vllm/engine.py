@@ -168,6 +168,7 @@ class VLLMEngine(IsolatedEngine):
         """One token, so that what the device has no kernel for is said before anything else is done."""
         from vllm import SamplingParams
 
+        self.llm.collective_rpc("rlinf_prepare")
         prompt: Any = {"prompt_token_ids": [min(self.setup.eos_ids)]}  # Any: a typed dict of vLLM
         try:
             self.llm.generate([prompt], SamplingParams(max_tokens=1, detokenize=False), use_tqdm=False)

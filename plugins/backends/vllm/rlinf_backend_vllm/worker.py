@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from vllm.distributed import get_pp_group
 from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 
@@ -44,6 +45,15 @@ class WeightReceiver:
     """Mixed into vLLM's worker class."""
 
     model_runner: Any  # vLLM's own
+
+    def rlinf_prepare(self) -> None:
+        """Room for what the stage before sends, which vLLM makes with its first compilation or captured graph
+        and lacks on processors without one."""
+        runner = self.model_runner
+        if not get_pp_group().is_first_rank and runner.intermediate_tensors is None:
+            runner.intermediate_tensors = runner.get_model().make_empty_intermediate_tensors(
+                batch_size=runner.max_num_tokens, dtype=runner.model_config.dtype, device=runner.device
+            )
 
     def rlinf_load(self, plain: list[Any]) -> None:  # Any: a bucket as plain values
         """Copy a bucket into the model, by the model's own loading."""

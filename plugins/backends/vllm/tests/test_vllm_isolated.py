@@ -146,10 +146,14 @@ def test_adapters_change_with_every_update_and_the_base_stays() -> None:
     assert len({tuple(each) for each in texts}) == 3
 
 
-def test_two_processes_share_the_layers() -> None:
+SHARED = [{"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}]
+
+
+@pytest.mark.parametrize("sizes", SHARED, ids=["tensor", "pipeline"])
+def test_two_processes_share_the_model(sizes: dict[str, int]) -> None:
     model = model_of(preset="tiny-qwen2")
     module = model.module(5)
-    engine = engine_of(model, tensor_parallel_size=2)
+    engine = engine_of(model, **sizes)
     sampling = Sampling(max_new_tokens=8)
     try:
         for version, scale in ((1, 1.0), (2, 1.5)):
@@ -163,6 +167,12 @@ def test_two_processes_share_the_layers() -> None:
         for parameter in module.parameters():
             parameter.mul_(1.5)
     assert gap(model, module, samples, sampling) < 1e-4
+
+
+@pytest.mark.parametrize("sizes", SHARED, ids=["tensor", "pipeline"])
+@pytest.mark.parametrize("check", checks_of("rollouts"), ids=lambda check: check.__name__)
+def test_two_processes_keep_the_contract_too(check: Callable[[Subject], None], sizes: dict[str, int]) -> None:
+    check(Subject(SPEC, SPEC.config(**SPEC.example, **sizes), isolated=True))
 
 
 def test_what_cannot_be_served_is_said_at_the_start() -> None:
