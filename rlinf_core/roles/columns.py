@@ -29,7 +29,8 @@ class Columns:
         """The rows at these places, cut to `width` decisions."""
 
         def cut(column_BT: Tensor) -> Tensor:
-            return column_BT.index_select(0, chosen_B)[:, :width]
+            rows_BT = column_BT.index_select(0, chosen_B)
+            return rows_BT if width == rows_BT.shape[1] else rows_BT[:, :width]
 
         def cut_present(column_BT: Tensor | None) -> Tensor | None:
             return None if column_BT is None else cut(column_BT)

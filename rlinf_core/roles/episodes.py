@@ -213,9 +213,14 @@ def observation_arrays(
     simulator may reuse its buffers."""
     arrays: dict[str, NDArray[Any]] = {}
     if observation.state is not None:
-        arrays["state"] = np.array(observation.state[n], dtype=np.float32)
+        arrays["state"] = _owned(observation.state[n]).astype(np.float32, copy=False)
     for camera, images in observation.images.items():
-        arrays[f"images/{camera}"] = np.array(images[n])
+        arrays[f"images/{camera}"] = _owned(images[n])
     if observation.instruction is not None:
         arrays["instruction"] = instruction_bytes(observation.instruction)[n]
     return arrays
+
+
+def _owned(array: NDArray[Any]) -> NDArray[Any]:
+    """Itself if nobody else has its memory, as after a choice of rows; else a copy."""
+    return array if array.flags.owndata else array.copy()
