@@ -18,14 +18,13 @@ from rlinf_core.builtin.rewards.config import ExactConfig
 from rlinf_core.errors import ConfigError, RewardError
 from rlinf_core.roles.reward_pool import PoolReward, RewardPool
 
+pytestmark = pytest.mark.alone
 EXACT = PoolReward("exact", "rlinf_core.builtin.rewards.exact:Exact", ExactConfig())
 
 REWARDS = '''
 import os, re, sys, time
 from pathlib import Path
 from rlinf_core.api.reward import Reward, RewardResult
-
-pytestmark = pytest.mark.alone
 
 class Obedient(Reward):
     """Does what the response says."""
