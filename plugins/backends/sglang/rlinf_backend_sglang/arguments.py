@@ -21,6 +21,8 @@ LOADER = "rlinf_backend_sglang.loader.receive"  # how SGLang's own processes fin
 SPARE = 8  # tokens that SGLang keeps free at the end of its context
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
+WITHOUT_KERNELS = {"attention_backend": "torch_native", "sampling_backend": "pytorch"}  # torch alone
+
 
 def arguments(config: SGLangConfig, setup: Setup) -> dict[str, Any]:
     """Of `sglang.Engine`. Raises `ConfigError` for what cannot be. Any: values of settings."""
@@ -71,7 +73,7 @@ def _device(config: SGLangConfig, setup: Setup) -> dict[str, Any]:  # Any: as in
     check_memory(wanted, free, total, "rollout.memory_fraction (sglang)")
     chosen: dict[str, Any] = {"mem_fraction_static": round(wanted / free, 3)}
     if setup.device == "cpu":
-        return chosen | {"device": "cpu"}
+        return chosen | {"device": "cpu"} | WITHOUT_KERNELS
     index = setup.device.partition(":")[2] or "0"
     return chosen | {
         "device": "cuda",

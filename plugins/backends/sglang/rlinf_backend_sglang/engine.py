@@ -13,7 +13,7 @@ from rlinf_backend_sglang import release
 from rlinf_backend_sglang.arguments import arguments
 from rlinf_backend_sglang.sampling import parts
 from rlinf_backend_sglang.updates import Updates
-from rlinf_core.errors import ModelError, PluginError
+from rlinf_core.errors import ConfigError, ModelError, PluginError
 from rlinf_core.isolated_rollout.engine import Hello, Installed, IsolatedEngine, Job, Progress, Setup
 from rlinf_core.isolated_rollout.fitting import GIB, refuse_unserved
 
@@ -199,6 +199,11 @@ def _launched(settings: dict[str, Any], setup: Setup) -> Any:  # Any: values of 
     try:
         return sglang.Engine(**settings)
     except (AssertionError, NotImplementedError, ValueError) as err:  # how SGLang refuses
+        if setup.device == "cpu" and "deterministic inference" in str(err):
+            raise ConfigError(
+                "rollout.deterministic (sglang): SGLang has no deterministic inference on processors: "
+                f"{err}; set rollout.deterministic=false, with which responses do not follow from their seeds"
+            ) from err
         refuse_unserved(err, setup, "sglang", "SGLang")
 
 

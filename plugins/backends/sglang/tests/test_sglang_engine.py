@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rlinf_backend_sglang.config import SGLangConfig
 from rlinf_backend_sglang.engine import SGLangEngine, _drawn
 
 from rlinf_core.api import LoRAConfig
-from rlinf_core.errors import ModelError, PluginError
+from rlinf_core.errors import ConfigError, ModelError, PluginError
 from rlinf_core.isolated_rollout.buckets import Bucket
 from rlinf_core.isolated_rollout.engine import Job, Progress, Setup
 from rlinf_core.plugins import plugins
@@ -185,6 +186,22 @@ def test_an_sglang_that_does_not_import_is_named_with_what_it_lacks(
     monkeypatch.setitem(sys.modules, "sglang", None)
     with pytest.raises(PluginError, match=r"SGLang 0.5.23 does not import in this environment: .* CUDA"):
         make()
+
+
+def test_seeds_that_sglang_has_not_on_processors_are_refused_with_what_to_set(
+    make: Make, doubled: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**settings: Any) -> None:
+        raise ValueError(
+            "Currently only ['fa3'] attention backends are supported for deterministic inference"
+        )
+
+    monkeypatch.syspath_prepend(doubled("0.5.23"))
+    monkeypatch.setattr(import_module("sglang"), "Engine", refuse)
+    with pytest.raises(ConfigError, match=r"rollout.deterministic \(sglang\): .*deterministic=false"):
+        make()
+    with pytest.raises(ModelError, match=r"SGLang does not serve this model on device cuda:0"):
+        make("cuda:0")
 
 
 def test_without_seeds_sglang_is_given_none(make: Make) -> None:

@@ -34,7 +34,7 @@ ARGUMENTS = {
     *("max_running_requests", "tp_size", "pp_size", "disable_radix_cache", "disable_cuda_graph"),
     *("enable_deterministic_inference", "random_seed", "log_level", "mem_fraction_static", "device"),
     *("base_gpu_id", "enable_memory_saver", "enable_weights_cpu_backup", "enable_lora", "max_lora_rank"),
-    *("lora_target_modules", "max_loras_per_batch"),
+    *("lora_target_modules", "max_loras_per_batch", "attention_backend", "sampling_backend"),
 }
 SAMPLING = {
     *("max_new_tokens", "stop_token_ids", "temperature", "ignore_eos", "logit_bias", "sampling_seed"),
