@@ -14,7 +14,15 @@ from rlinf_core import __version__
 from rlinf_core.errors import RlinfError, WorkerError
 from rlinf_core.leaving import leave
 
-COMMANDS = ("train", "plan", "demos", "config", "plugins", "doctor")  # modules here with `app` or `command`
+COMMANDS = (
+    "train",
+    "plan",
+    "export",
+    "demos",
+    "config",
+    "plugins",
+    "doctor",
+)  # modules here with `app` or `command`
 INTERRUPTED = 130
 
 
