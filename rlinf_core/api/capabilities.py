@@ -50,6 +50,7 @@ class RolloutCapabilities:
     stop_texts: bool = True
     lora: bool = False
     abort: bool = False  # what is being generated can be interrupted and continued
+    continues: bool = False  # goes on with responses that were `begun`, and ends them `until` it is told to
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from rlinf_core.config.check_checkpoint import checkpoint_warnings
 from rlinf_core.config.check_env_pool import env_pool_problems, env_pool_warnings
 from rlinf_core.config.check_isolation import rollout_process_problems, rollout_process_warnings
 from rlinf_core.config.check_schedule import came, schedule_problems, schedule_warnings
+from rlinf_core.config.check_staleness import staleness_problems
 from rlinf_core.config.check_video import video_problems, video_warnings
 from rlinf_core.config.resolve import SpecSource
 from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SECTIONS, RunConfig, task_of, unused_keys
@@ -35,6 +36,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *_modalities(config, specs),
         *_capabilities(config, specs, needs),
         *algorithm_problems(config, specs),
+        *staleness_problems(config, specs, needs),
         *_demonstrations(config, specs),
         *_sampling(config, specs),
         *_batches(config, needs, ranks or config.ranks),

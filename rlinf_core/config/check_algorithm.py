@@ -34,26 +34,7 @@ def algorithm_problems(config: RunConfig, specs: Mapping[str, Any]) -> Iterable[
             f"train.old_logprobs: {algo!r}{because} needs the trainer's own log-probabilities, not the "
             f"rollout's; set train.old_logprobs=auto{came(config, 'train.old_logprobs')}"
         )
-    yield from _staleness(config, needs)
     yield from _level(config, specs, needs)
-
-
-def _staleness(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]:
-    most, algo = config.train.max_staleness, config.algo.name
-    if not most:
-        return
-    if not needs.off_policy:
-        yield (
-            f"train.max_staleness: {algo!r} trains only on samples of the present weights, and {most} lets "
-            f"them be {most} steps old; set train.max_staleness=0, or choose another algorithm"
-            f"{came(config, 'train.max_staleness')}"
-        )
-    elif config.train.old_logprobs == "recompute" and not needs.recompute_old:
-        yield (
-            f"train.old_logprobs: recompute leaves nothing in the loss that corrects for the age of samples, "
-            f"which train.max_staleness={most} allows; set train.old_logprobs=auto, or let {algo!r} weigh "
-            f"samples (algo.decoupled=true){came(config, 'train.old_logprobs')}"
-        )
 
 
 def _level(config: RunConfig, specs: Mapping[str, Any], needs: AlgorithmNeeds) -> Iterable[str]:

@@ -40,6 +40,7 @@ class TrainConfig:
     micro_batch_tokens: int = 8192  # tokens of one pass on one rank, padding included where a model pads
     old_logprobs: Literal["auto", "rollout", "recompute"] = "auto"  # auto = recompute for several updates
     max_staleness: int = 0  # steps that the weights which made a sample may be behind; 0 = on-policy
+    partial_rollouts: bool = False  # make responses in parts, by the weights of each step until then
     skip_gradient_free: bool = True  # leave out rows whose loss has exactly zero gradient
     max_prompt_tokens: int = 0  # drop longer prompts; 0 = longer than the context is an error
     num_envs: int = 0  # environments that run at once over all ranks; 0 = every episode of a step, at most 64
@@ -215,6 +216,7 @@ UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or s
         "sampling",
         "reward_pool",
         "train.max_prompt_tokens",
+        "train.partial_rollouts",
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rlinf_core.flows.learning import Learners
     from rlinf_core.flows.selection import Selection
     from rlinf_core.roles.reward import RewardReport
-    from rlinf_core.types import Experience, Request, Sampling
+    from rlinf_core.types import Experience, Request, Sample, Sampling
     from rlinf_core.worker import WorkerGroup
 
 
@@ -81,6 +82,21 @@ class ReasoningFlow(Flow):
         """Advantages and optimizer steps."""
         learned = self.learners.learn(Stream.of([played.kept]), step, oldest)
         return _told(played.rows, learned | played.metrics)
+
+    def respond(self, asked: Sequence[Request]) -> list[Sample]:
+        """Responses, or what each request asks for of one."""
+        groups = [list(group) for _, group in itertools.groupby(asked, key=lambda request: request.group)]
+        made = self.rollout.stage("generate", Stream.of(groups), sampling=self.sampling)
+        samples: list[Sample] = made.collect()
+        return samples
+
+    def judge(self, samples: Sequence[Sample]) -> Played:
+        """Responses that were made before, with their rewards."""
+        ordered = sorted(samples, key=lambda sample: (sample.group, sample.replica))
+        groups = [list(group) for _, group in itertools.groupby(ordered, key=lambda sample: sample.group)]
+        scored = self.reward.stage("score", Stream.of(groups))
+        found = unselected(scored.collect(), scored.result)
+        return Played(found.rows, found.kept, _verdicts(scored.result))
 
     def evaluate(self, requests: Stream) -> list[Experience]:
         """Scored samples of the current weights under the evaluation sampling."""

@@ -46,7 +46,8 @@ class Row:
         draws that it began with."""
         drawn = len(self.tokens)
         seed = (self.request.seed + _ODD * drawn) & _SEED
-        most, least = self.sampling.max_new_tokens - drawn, max(0, self.sampling.min_new_tokens - drawn)
+        most = (self.request.until or self.sampling.max_new_tokens) - drawn
+        least = max(0, min(most, self.sampling.min_new_tokens - drawn))
         return Job(number, [*self.request.prompt.token_ids.tolist(), *self.tokens], seed, most, least)
 
     def take(self, made: Made, processor: TextProcessor) -> FinishReason | None:

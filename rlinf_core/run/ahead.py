@@ -10,11 +10,11 @@ import bisect
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from rlinf_core.types import Experience, Prompt, Sample
 
 if TYPE_CHECKING:
     from rlinf_core.flows.flow import Flow, Requests
+    from rlinf_core.flows.parts import Parts
+    from rlinf_core.flows.reasoning import ReasoningFlow
+    from rlinf_core.roles.weights import Weights
 
 Made = TypeVar("Made")
 PENDING = "pending.bin"  # in a checkpoint: rows that wait to be trained on
@@ -60,15 +63,18 @@ class RunAhead:
     Where the flow is `apart`, a thread plays them while training goes on, and waits for nothing but the rows
     before them: the actor's weights are taken before each step of training, and given when it is their turn.
     Otherwise all happens in turn. Either way the rows are the same. With a lag of 0 the flow makes its own
-    steps.
+    steps. With `parts`, the responses of a text task are made in parts by the weights of several steps.
     """
 
-    def __init__(self, lag: int, steps: int, requests: Callable[[int], Requests]) -> None:
+    def __init__(
+        self, lag: int, steps: int, requests: Callable[[int], Requests], parts: Parts | None = None
+    ) -> None:
         self.lag = lag
         self._steps = steps
         self._requests = requests
+        self._parts = parts
         self._made: dict[int, Future[Played]] = {}  # by step
-        self._given: Future[None] | None = None
+        self._playing: list[Future[None]] = []
         self._began: dict[int, int] = {}  # step -> the version that its training began with
         self._lane: Lane | None = None
 
@@ -91,48 +97,78 @@ class RunAhead:
 
     def settle(self) -> None:
         """Wait until nothing is being made. Raises what has gone wrong."""
-        if self._given is not None:
-            self._given.result()
-        for made in self._made.values():
-            made.result()
+        while self._playing:
+            self._playing.pop(0).result()
 
     def state_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Beside the rows that were made, what a resumed run needs."""
-        return {"lag": self.lag, "began": self._began}
+        return {"lag": self.lag, "parts": self._parts is not None, "began": self._began}
 
     def write(self, folder: Path) -> None:
-        """Put the rows that were made into the folder of a checkpoint. Raises `OSError`."""
+        """Put what was made and is not trained yet into the folder of a checkpoint. Raises `OSError`."""
         if self.lag:
-            write_rows(folder / PENDING, {step: made.result() for step, made in self._made.items()})
+            whole = {step: made.result() for step, made in self._made.items() if made.done()}
+            write_rows(folder / PENDING, whole, self._parts.open if self._parts else None)
 
     def load(self, folder: Path, state: Mapping[str, Any], prompt: Callable[[int], Prompt]) -> None:
-        """Go on with the rows of a checkpoint, unless they were made for another lag. Raises
-        `CheckpointError`."""
-        if not self.lag or state["lag"] != self.lag:
+        """Go on with what a checkpoint has, unless it was made for another lag. Raises `CheckpointError`."""
+        mine = self.state_dict()
+        if not self.lag or any(state[name] != mine[name] for name in ("lag", "parts")):
             return
         self._began = {int(step): version for step, version in state["began"].items()}
-        for step, played in read_rows(folder / PENDING, prompt).items():
-            self._made[step] = _done(played)
+        made, opened = read_rows(folder / PENDING, prompt)
+        self._made = {step: _done(played) for step, played in made.items()}
+        if self._parts is not None:
+            self._parts.open = opened
+            self._made |= {step: Future() for step in opened}
 
     def _ask(self, flow: Flow, step: int) -> None:
         last = min(step + self.lag, self._steps - 1)
         wanted = [number for number in range(step, last + 1) if number not in self._made]
-        if not wanted:
+        if all(made.done() for made in self._made.values()) and not wanted:
             self._note(step, flow.sync.newest())
-        elif flow.apart:
+            return
+        self._made |= {number: Future() for number in wanted}
+        play = partial(self._play, flow, step, wanted, dict(self._made))
+        if flow.apart:
             self._lane = self._lane or Lane()
             weights = flow.sync.take()
             self._note(step, weights.version)
-            self._given = self._lane.do(partial(flow.sync.give, weights))
-            self._made |= {number: self._lane.do(partial(self._play, flow, number)) for number in wanted}
+            self._playing = [each for each in self._playing if not each.done() or each.exception()]
+            self._playing.append(self._lane.do(partial(play, weights)))
         else:
             flow.sync()
             self._note(step, flow.sync.version)
-            for number in wanted:
-                self._made[number] = _done(self._play(flow, number))
+            play()
 
-    def _play(self, flow: Flow, step: int) -> Played:
-        return flow.play(self._requests(step))
+    def _play(
+        self,
+        flow: Flow,
+        step: int,
+        wanted: Sequence[int],
+        waiting: Mapping[int, Future[Played]],
+        weights: Weights | None = None,
+    ) -> None:
+        """By these weights, if they are not there yet: the rows of steps, or a part of all that are open."""
+        try:
+            if weights is not None:
+                flow.sync.give(weights)
+            for number, played in self._rows(flow, step, wanted):
+                waiting[number].set_result(played)
+        except BaseException as error:  # whoever waits for these rows raises it
+            for made in waiting.values():
+                if not made.done():
+                    made.set_exception(error)
+            raise
+
+    def _rows(self, flow: Flow, step: int, wanted: Sequence[int]) -> Iterator[tuple[int, Played]]:
+        if self._parts is None:
+            for number in wanted:
+                yield number, flow.play(self._requests(number))
+            return
+        for number in wanted:
+            self._parts.begin(number, self._requests(number).first())
+        yield from self._parts.go_on(cast("ReasoningFlow", flow), step).items()
 
     def _note(self, step: int, version: int) -> None:
         self._began[step] = version

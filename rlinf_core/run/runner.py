@@ -14,6 +14,7 @@ from rlinf_core.api import OptimizerConfig
 from rlinf_core.comm.stream import Stream
 from rlinf_core.errors import CheckpointError, WorkerDied
 from rlinf_core.flows.flow import StepResult, merge_reports, record
+from rlinf_core.flows.parts import Parts
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.setup import build
 from rlinf_core.run.ahead import RunAhead
@@ -89,7 +90,9 @@ class Runner:
         self._events = Events(plugins().observers(), view.warn)
         self._trackers = TrackerSet({}, view.warn)
         self._logged: dict[str, float] = {}  # of the last step
-        self._ahead = RunAhead(config.train.max_staleness, config.train.steps, self._requests)
+        lag = config.train.max_staleness
+        parts = Parts(config.sampling.max_new_tokens, lag) if config.train.partial_rollouts else None
+        self._ahead = RunAhead(lag, config.train.steps, self._requests, parts)
 
     def run(self) -> RunSummary:
         """Train to the end, or until Ctrl-C. Every process has ended when this returns or raises."""

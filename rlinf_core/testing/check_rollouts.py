@@ -6,6 +6,7 @@ An engine in a process of its own starts once for all checks. Axes: B rows, T to
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,10 +16,11 @@ from rlinf_core.errors import RlinfError
 from rlinf_core.plugins import RolloutSpec, plugins
 from rlinf_core.testing.fakes import EOS, TinyTextModel
 from rlinf_core.testing.subject import CheckSkipped, Subject, expect
-from rlinf_core.types import Prompt, Request, Sample, Sampling
+from rlinf_core.types import Begun, Prompt, Request, Sample, Sampling
 
 SAMPLING = Sampling(max_new_tokens=12)
 LONG = Sampling(max_new_tokens=40)
+CUT = 3  # tokens after which a response ends for now
 PROMPTS = ([1, 3], [1, 4, 5, 6], [1, 7])
 Key = tuple[int, int]
 
@@ -220,6 +222,36 @@ def check_rollouts_abort(subject: Subject) -> None:
                 begun.tolist() == request.begun.response_ids.tolist(), "a response does not go on as it began"
             )
     _expect_logprobs(subject, list(again.values()), LONG)
+
+
+def check_rollouts_continues(subject: Subject) -> None:
+    """A response that was told to end for now goes on, with other weights; each token knows its version."""
+    if not _spec(subject).provides.continues:
+        raise CheckSkipped("the rollout engine cannot go on with responses that were begun")
+    engine = _engine(subject, version=3)
+    cut = _generate(engine, [replace(each, until=CUT) for each in _requests()])
+    expect(max(len(each.response_ids) for each in cut.values()) == CUT, f"responses go on after {CUT} tokens")
+    left = [
+        replace(each, begun=_begun(cut[each.group, each.replica]))
+        for each in _requests()
+        if cut[each.group, each.replica].finish == "length"
+    ]
+    engine.load_weights([_bucket(subject, seed=1, version=4)])
+    for (group, replica), sample in _generate(engine, left).items():
+        begun = cut[group, replica].response_ids.tolist()
+        expect(sample.response_ids[:CUT].tolist() == begun, "a response does not go on as it began")
+        expect(len(sample.response_ids) > CUT, "a response does not go on")
+        versions = sample.weight_versions
+        expect(
+            versions is not None and versions.tolist() == [3] * CUT + [4] * (len(versions) - CUT),
+            f"versions of a sample's tokens: {versions}",
+        )
+        _expect_mixed_logprobs(subject, sample, SAMPLING)
+
+
+def _begun(sample: Sample) -> Begun:
+    versions = np.full(len(sample.response_ids), sample.weight_version)
+    return Begun(sample.response_ids, sample.logprobs, versions)
 
 
 def check_rollouts_update(subject: Subject) -> None:

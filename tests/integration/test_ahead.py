@@ -37,10 +37,13 @@ def check_resumed(job: Any, resume: Callable[[], Any], steps: tuple[int, ...]) -
         assert job.weights() == weights, step
 
 
-def test_a_resumed_run_trains_on_the_rows_that_were_made_before(job: Any) -> None:
-    done = job.train(*AHEAD)
+@pytest.mark.parametrize(("more", "steps"), [((), (1, 4)), (("train.partial_rollouts=true",), (3,))])
+def test_a_resumed_run_trains_on_the_rows_that_were_made_before(
+    job: Any, more: tuple[str, ...], steps: tuple[int, ...]
+) -> None:
+    done = job.train(*AHEAD, *more)
     assert done.code == 0, done.err
-    check_resumed(job, job.resume, (1, 4))
+    check_resumed(job, job.resume, steps)
 
 
 PENDULUM = """

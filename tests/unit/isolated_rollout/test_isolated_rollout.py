@@ -36,7 +36,7 @@ SPEC = RolloutSpec(
     summary="",
     target=TARGET,
     config=LettersConfig,
-    provides=RolloutCapabilities(abort=True),
+    provides=RolloutCapabilities(abort=True, continues=True),
     isolation=Isolation(lock="letters/lock.txt"),
 )
 Make = Callable[..., IsolatedRollout]

@@ -11,8 +11,9 @@ import pytest
 
 from rlinf_core.errors import CheckpointError
 from rlinf_core.flows.flow import Played
+from rlinf_core.flows.parts import Open
 from rlinf_core.run.pending import read_rows, write_rows
-from rlinf_core.types import Experience, Prompt, Sample, Trajectory
+from rlinf_core.types import Begun, Experience, Prompt, Request, Sample, Trajectory
 
 PROMPTS = [Prompt(index, np.array([index, 9]), "p", answer=object()) for index in range(3)]
 
@@ -69,14 +70,30 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
         4: Played([], []),
     }
     write_rows(tmp_path / "rows", made)
-    found = read_rows(tmp_path / "rows", PROMPTS.__getitem__)
+    found, opened = read_rows(tmp_path / "rows", PROMPTS.__getitem__)
     assert list(found) == [3, 4]
+    assert not opened
     for one, other in zip(rows, found[3].rows, strict=True):
         check_same(one, other)
     assert found[3].kept[0] is found[3].rows[2]
     assert found[3].kept[1] is found[3].rows[0]
     assert (found[3].metrics, found[3].counts) == (made[3].metrics, made[3].counts)
     assert found[4] == made[4]
+
+
+def test_responses_that_have_begun_come_back_as_they_were(tmp_path: Path) -> None:
+    begun = Begun(np.array([4, 5]), np.array([-0.5, -1.0], dtype=np.float32), np.array([1, 2]))
+    going = [Request(PROMPTS[1], 4, 0, 2**63, begun), Request(PROMPTS[0], 5, 1, 7)]
+    write_rows(tmp_path / "rows", {}, {6: Open(going, [sample()])})
+    made, opened = read_rows(tmp_path / "rows", PROMPTS.__getitem__)
+    assert not made
+    assert list(opened) == [6]
+    check_same(opened[6].whole[0], sample())
+    assert opened[6].going == going
+    found = opened[6].going[0].begun
+    assert found is not None
+    np.testing.assert_equal(vars(found), vars(begun))
+    assert opened[6].going[1].begun is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04\x95", b"\x02" + bytes(7) + b"[]", b"\xff" * 64])
@@ -91,7 +108,7 @@ def test_a_file_that_names_foreign_types_makes_none(tmp_path: Path) -> None:
     data = (tmp_path / "rows").read_bytes()
     length = int.from_bytes(data[:8], "little")
     told = json.loads(data[8 : 8 + length])
-    told["steps"]["0"]["rows"][0][0] = "os.system"
+    told["steps"]["0"]["rows"][0] = {"os.system": {"command": "true"}}
     text = json.dumps(told).encode()
     (tmp_path / "rows").write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
     with pytest.raises(CheckpointError, match="KeyError"):

@@ -33,6 +33,6 @@ def rlinf_register_rollouts() -> list[RolloutSpec]:
             summary="Generation in the trainer's process, sharing its weights",
             config=HFRolloutConfig,
             target="rlinf_backend_fsdp.rollout:HFRollout",
-            provides=RolloutCapabilities(lora=True),
+            provides=RolloutCapabilities(lora=True, continues=True),
         )
     ]

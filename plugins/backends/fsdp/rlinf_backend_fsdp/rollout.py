@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -14,9 +15,10 @@ from rlinf_backend_fsdp.rollout_rows import Rows
 from rlinf_backend_fsdp.rollout_sampling import draw
 from rlinf_core.adapters import adapted_module
 from rlinf_core.api import Decoder, LoRAConfig, Model, RolloutEngine, WeightBucket
+from rlinf_core.comm.weights import common_dtype, copy_into
 from rlinf_core.errors import ModelError
 from rlinf_core.shelf import Shelf, lend, stored_bytes
-from rlinf_core.types import Request, Sample, Sampling
+from rlinf_core.types import Prompt, Request, Sample, Sampling
 
 if TYPE_CHECKING:
     from rlinf_backend_fsdp.config import HFRolloutConfig
@@ -65,6 +67,10 @@ class HFRollout(RolloutEngine):
             self._decoder.refresh()
         self.version = version
         return version
+
+    def weight_dtype(self) -> str:
+        """Of the module."""
+        return common_dtype(self._parameters().values())
 
     def generate(self, requests: Iterable[list[Request]], sampling: Sampling) -> Iterator[list[Sample]]:
         """Finished samples as they finish. Raises `ModelError` for a prompt that leaves no room."""
@@ -131,7 +137,7 @@ class HFRollout(RolloutEngine):
         self, decoder: Decoder, rows: Rows, requests: Sequence[Request], sampling: Sampling
     ) -> tuple[Tensor, list[Sample]]:
         slots = rows.admit(requests)
-        logits_RV = decoder.prefill_prompts(slots, [request.prompt for request in requests])
+        logits_RV = decoder.prefill_prompts(slots, [_so_far(request) for request in requests])
         return self._extend(decoder, rows, logits_RV, sampling)
 
     def _advance(
@@ -201,6 +207,14 @@ class HFRollout(RolloutEngine):
         }
 
 
+def _so_far(request: Request) -> Prompt:
+    """The prompt, with what was begun of the response."""
+    if request.begun is None:
+        return request.prompt
+    ids = np.concatenate([request.prompt.token_ids, request.begun.response_ids])
+    return replace(request.prompt, token_ids=ids)
+
+
 @torch.no_grad()
 def _install(slot: Tensor, tensor: Tensor, name: str) -> bool:
     """Whether the data are shared from now on."""
@@ -214,5 +228,5 @@ def _install(slot: Tensor, tensor: Tensor, name: str) -> bool:
     if shareable and tensor.device == slot.device:
         slot.data = tensor.data
         return True
-    slot.copy_(tensor)
+    copy_into(slot, tensor)
     return False

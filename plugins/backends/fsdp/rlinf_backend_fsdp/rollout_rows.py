@@ -32,6 +32,7 @@ class Rows:
         self._requests: dict[int, Request] = {}
         self._keys_R = np.zeros(0, np.uint64)
         self._positions_R = np.zeros(0, np.int64)
+        self._limits_R = np.zeros(0, np.int64)
         self._tokens_ST = np.zeros((slots, min(64, sampling.max_new_tokens)), np.int64)
         self._logprobs_ST = np.zeros(self._tokens_ST.shape, np.float32)
 
@@ -52,7 +53,15 @@ class Rows:
         seeds = np.array([request.seed & (2**64 - 1) for request in requests], np.uint64).view(np.int64)
         self.slots_R = np.concatenate([self.slots_R, np.array(slots, np.int64)])
         self._keys_R = np.concatenate([self._keys_R, seed_keys(seeds)])
-        self._positions_R = np.concatenate([self._positions_R, np.zeros(len(slots), np.int64)])
+        begun = [0 if request.begun is None else len(request.begun.response_ids) for request in requests]
+        limits = [request.until or self._sampling.max_new_tokens for request in requests]
+        self._positions_R = np.concatenate([self._positions_R, np.array(begun, np.int64)])
+        self._limits_R = np.concatenate([self._limits_R, np.array(limits, np.int64)])
+        self._reserve(max(begun))
+        for slot, request in zip(slots, requests, strict=True):
+            if request.begun is not None:
+                self._tokens_ST[slot, : len(request.begun.response_ids)] = request.begun.response_ids
+                self._logprobs_ST[slot, : len(request.begun.logprobs)] = request.begun.logprobs
         return slots
 
     def uniforms(self, last: int) -> NDArray[np.float32]:
@@ -72,7 +81,7 @@ class Rows:
         Returns which of these rows go on, and the samples of those that do not.
         """
         part = slice(len(self) - len(tokens_R), None)
-        slots, positions = self.slots_R[part], self._positions_R[part]
+        slots, positions, limits = self.slots_R[part], self._positions_R[part], self._limits_R[part]
         self._reserve(int(positions.max()) + 1)
         self._tokens_ST[slots, positions] = tokens_R
         self._logprobs_ST[slots, positions] = logprobs_R
@@ -82,7 +91,7 @@ class Rows:
             stopped |= tokens_R == end
         if self._sampling.stop:
             stopped |= self._texts_stop(slots, positions)
-        going = ~stopped & (positions < self._sampling.max_new_tokens)
+        going = ~stopped & (positions < limits)
         if going.all():
             return going, []
         samples = [
@@ -101,18 +110,23 @@ class Rows:
         self.slots_R = self.slots_R[kept_R]
         self._keys_R = self._keys_R[kept_R]
         self._positions_R = self._positions_R[kept_R]
+        self._limits_R = self._limits_R[kept_R]
 
     def _sample(self, row: int, finish: FinishReason, part: slice) -> Sample:
         slot, length = int(self.slots_R[part][row]), int(self._positions_R[part][row])
         request = self._requests[slot]
         ids_T = self._tokens_ST[slot, :length].copy()
+        versions_T = np.full(length, self._version)
+        if request.begun is not None:
+            versions_T[: len(request.begun.versions)] = request.begun.versions
         return Sample(
             group=request.group,
             replica=request.replica,
             seed=request.seed,
             mask=np.ones(length, np.bool_),
             logprobs=self._logprobs_ST[slot, :length].copy(),
-            weight_version=self._version,
+            weight_version=int(versions_T.min()),
+            weight_versions=None if (versions_T == versions_T[0]).all() else versions_T,
             finish=finish,
             prompt=request.prompt,
             response_ids=ids_T,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from rlinf_core.adapters import adapted_module
 from rlinf_core.api import LoRAConfig, Model, WeightBucket
 from rlinf_core.errors import ModelError
 from rlinf_core.plugins import plugins
-from rlinf_core.types import Prompt, Request, Sample, Sampling
+from rlinf_core.types import Begun, Prompt, Request, Sample, Sampling
 
 
 def hf_lm(**settings: Any) -> Model:  # Any: settings of the plugin's config
@@ -97,6 +98,30 @@ def test_what_a_request_yields_does_not_depend_on_the_rows_beside_it() -> None:
         for key, sample in again.items():
             assert sample.response_ids.tolist() == reference[key].response_ids.tolist()
             np.testing.assert_allclose(sample.logprobs, reference[key].logprobs, atol=1e-5)
+
+
+@pytest.mark.parametrize("cuts", [(2,), (1, 4, 7)])
+def test_a_response_made_in_parts_is_the_one_made_at_once(cuts: tuple[int, ...]) -> None:
+    model = hf_lm(preset="char-llama")
+    engine = engine_for(model, model.module(0), max_running=5)
+    sampling = Sampling(max_new_tokens=12, min_new_tokens=3)
+    asked = [request for chunk in requests(model) for request in chunk]
+    whole = collect(engine.generate(iter([asked]), sampling))
+    found: dict[tuple[int, int], Sample] = {}
+    for until in (*cuts, 0):
+        some = [replace(request, until=until) for request in asked]
+        found |= collect(engine.generate(iter([some[:3], some[3:]]), sampling))
+        going = [each for each in asked if found[each.group, each.replica].finish == "length"]
+        asked = [replace(each, begun=begun(found[each.group, each.replica])) for each in going]
+    assert {len(sample.response_ids) for sample in whole.values()} > {12}
+    for key, sample in whole.items():
+        assert found[key].response_ids.tolist() == sample.response_ids.tolist()
+        assert found[key].finish == sample.finish
+        np.testing.assert_allclose(found[key].logprobs, sample.logprobs, atol=1e-5)
+
+
+def begun(sample: Sample) -> Begun:
+    return Begun(sample.response_ids, sample.logprobs, np.full(len(sample.response_ids), 1))
 
 
 def test_seeds_decide_and_replicas_differ() -> None:

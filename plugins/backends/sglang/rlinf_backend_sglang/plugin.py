@@ -19,7 +19,7 @@ def rlinf_register_rollouts() -> list[RolloutSpec]:
             summary="Generation by SGLang, in a process of an environment of its own",
             config=SGLangConfig,
             target="rlinf_backend_sglang.engine:SGLangEngine",
-            provides=RolloutCapabilities(top_p=False, top_k=False, lora=True, abort=True),
+            provides=RolloutCapabilities(top_p=False, top_k=False, lora=True, abort=True, continues=True),
             isolation=Isolation(
                 lock="rlinf_backend_sglang/lock.txt",
                 imports=("sglang",),
