@@ -63,7 +63,7 @@ class Request:
     replica: int
     seed: int
     begun: Begun | None = field(default=None, compare=False)  # to be continued
-    until: int = field(default=0, compare=False)  # most tokens for now, with those begun; 0 = as sampling says
+    until: int = field(default=0, compare=False)  # most tokens, for now; 0 = as sampling says
 
 
 @dataclass(frozen=True)
