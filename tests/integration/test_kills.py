@@ -21,6 +21,7 @@ JOB = (
     "train.mini_batches=2",
 )
 AT_THE_START = 0.2  # of the kills: while a run composes itself, starts processes, loads and warms up
+AHEAD = 6  # steps after the latest checkpoint, at most
 AFTER_A_STEP_S = 0.4  # the others come so many seconds, or less, after a step is told
 
 
@@ -32,7 +33,7 @@ def wait(started: Any, job: Any, chance: random.Random, start_s: float) -> str:
         return f"{share:.2f} of the start"
     latest = job.output / "checkpoints" / "latest"
     first = int(latest.readlink().name.removeprefix("step_")) if latest.is_symlink() else 0
-    step = chance.randint(min(first + 1, STEPS), STEPS)
+    step = chance.randint(min(first + 1, STEPS), min(first + AHEAD, STEPS))
     if step > first:
         started.wait_for_text(f"step {step}/")
     later_s = chance.random() * AFTER_A_STEP_S
