@@ -243,18 +243,18 @@ def adapted(kind: str, lora: LoRAConfig, **settings: Any) -> Callable[[int, int]
 
 
 def exported_logprobs(folder: Path, inputs: Any) -> dict[str, Tensor]:
-    """What plain peft says on the initial model with the exported adapter, and the merged model by itself."""
+    """What plain peft says on the initial model with the exported adapter, and what merged weights say."""
     import peft
-    from rlinf_model_hf_lm.config import HFLMConfig
-    from rlinf_model_hf_lm.model import HFLM
+    from safetensors.torch import load_file
 
     model = small_model("qwen2")
     base = peft.PeftModel.from_pretrained(model.module(0), str(folder / "adapter"))
-    merged = HFLM(HFLMConfig(path=str(folder), dtype="float32"))
+    merged = model.module(0)
+    merged.load_state_dict(load_file(folder / "model.safetensors"), strict=False)  # a tied head is left out
     with torch.no_grad():
         return {
             "adapter": model.policy_outputs(base, inputs, POLICY).logprobs_BT,
-            "merged": merged.policy_outputs(merged.module(0), inputs, POLICY).logprobs_BT,
+            "merged": model.policy_outputs(merged, inputs, POLICY).logprobs_BT,
         }
 
 
