@@ -35,6 +35,11 @@ class RolloutEngine(ABC):
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version, completely, before the next token; returns the version."""
 
+    def weight_dtype(self) -> str:
+        """What the engine keeps floats as, such as "bfloat16", so that nothing larger is sent; "" = as the
+        trainer does."""
+        return ""
+
     def abort(self) -> list[Request]:
         """Interrupt what is being generated; may be called by another thread. `generate` then ends after what
         has finished. Returns the requests that were taken and not answered, with what was drawn (`begun`):

@@ -33,7 +33,7 @@ def _reduce_tensor(tensor: Tensor) -> Any:  # Any: as `__reduce_ex__`
     data = None
     if plain.numel():
         octets: Any = (
-            plain.reshape(-1).view(torch.uint8).numpy()
+            plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
         )  # Any: numpy's stubs lack the buffer protocol
         data = pickle.PickleBuffer(octets)
     dtype = str(plain.dtype).removeprefix("torch.")

@@ -84,6 +84,10 @@ class IsolatedRollout(RolloutEngine):
         """Of the engine's process."""
         return self._link.process.pid
 
+    def weight_dtype(self) -> str:
+        """As the engine has said."""
+        return self.dtype
+
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version. `version` is set last, so that a failed update leaves none. Raises
         `ModelError` if what the engine has installed is not what was sent."""

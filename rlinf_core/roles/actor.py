@@ -2,66 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from rlinf_core.errors import CheckpointError
 from rlinf_core.roles.demonstrations import Demonstrations
 from rlinf_core.roles.trained import TrainedWorker
+from rlinf_core.roles.weights import Publisher
 from rlinf_core.types import Experience
-from rlinf_core.worker import on_host, stage
 
 if TYPE_CHECKING:
-    from rlinf_core.api import OptimizerConfig, Want, WeightBucket
+    from rlinf_core.api import OptimizerConfig, Want
     from rlinf_core.roles.estimates import Estimates
     from rlinf_core.roles.report import TrainReport
     from rlinf_core.roles.setup import Spaces
-    from rlinf_core.roles.weights import Receiver
 
 
-class ActorWorker(TrainedWorker):
+class ActorWorker(Publisher, TrainedWorker):
     """One rank of the trained policy."""
 
     _demonstrations: Demonstrations | None = None  # while they are imitated
-
-    @stage
-    def publish(
-        self,
-        chunks: Iterator[list[Any]],
-        *,
-        local: dict[int, str],
-        remote: bool,
-        trainable_only: bool,
-    ) -> Generator[list[WeightBucket], None, int]:
-        """Give the current weights to the receiver in this process (`local`: by rank, its name) and, on
-        rank 0 with `remote`, to the driver; returns their version. All ranks take part."""
-        yields = remote and self.context.rank == 0
-        kept: list[WeightBucket] = []
-
-        def pass_on(buckets: Iterator[WeightBucket]) -> Iterator[WeightBucket]:
-            for bucket in buckets:
-                if yields:
-                    kept.append(bucket)
-                yield bucket
-
-        buckets = pass_on(self.trainer.weights(trainable_only=trainable_only))
-        name = local.get(self.context.rank)
-        if name is not None:
-            with self.beside(name):
-                cast("Receiver", self.context.peers[name]).load_weights(buckets)
-        else:
-            for _ in buckets:
-                if kept:
-                    yield [kept.pop()]
-        while kept:
-            yield [kept.pop(0)]
-        return self.trainer.version
-
-    @on_host
-    def version(self) -> int:
-        """Optimizer steps taken."""
-        return self.trainer.version
 
     def imitate(self, batches: Sequence[Sequence[Experience]]) -> TrainReport:
         """One supervised step a batch."""

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlinf_core.comm.spans import span
+from rlinf_core.comm.weights import common_dtype, copy_into
 from rlinf_core.errors import ModelError
 from rlinf_core.roles.setup import Spaces, build_acting_module, build_model
 from rlinf_core.roles.weights import Receiver
@@ -57,6 +58,10 @@ class PolicyWorker(Receiver):
         self._answers = answers.connect(self.context.name)
         self._askers = askers
 
+    def weight_dtype(self) -> str:
+        """Of the module that acts."""
+        return common_dtype(self.module.state_dict().values())
+
     @torch.no_grad()
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Copy one weight version, completely; returns it. Raises `ModelError` for foreign names; the policy
@@ -70,7 +75,7 @@ class PolicyWorker(Receiver):
             if foreign:
                 raise ModelError(f"the policy has no weight {foreign[0]!r}; it has {', '.join(sorted(own))}")
             for name, tensor in bucket.tensors.items():
-                own[name].copy_(tensor)
+                copy_into(own[name], tensor)
             missing -= set(bucket.tensors)
             version = bucket.version
         if missing and (first or missing == set(own)):  # later ones bring what is trained

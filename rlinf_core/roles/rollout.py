@@ -50,6 +50,10 @@ class RolloutWorker(Receiver):
         """Install one weight version before the next token."""
         return self.engine.load_weights(buckets)
 
+    def weight_dtype(self) -> str:
+        """As the engine says."""
+        return self.engine.weight_dtype()
+
     @stage
     def generate(self, chunks: Iterator[list[Request]], *, sampling: Sampling) -> Iterator[list[Sample]]:
         """Finished samples as they finish."""

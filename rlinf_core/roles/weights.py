@@ -1,32 +1,138 @@
-"""Weights on their way from the actor: who receives them, and one update of all receivers."""
+"""Weights on their way from the actor: who sends and receives them, and one update of all receivers."""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_core.comm.stream import Stream
-from rlinf_core.worker import Worker, WorkerGroup, stage
+from rlinf_core.comm.transport import Standpoint, Transport, choose
+from rlinf_core.comm.weights import SharedBucket, WeightBoard, WeightReader, cast_bucket
+from rlinf_core.errors import ModelError
+from rlinf_core.worker import Worker, WorkerGroup, on_host, stage
 
 if TYPE_CHECKING:
-    from rlinf_core.api import WeightBucket
+    from rlinf_core.api import Trainer, WeightBucket
+
+
+class Publisher(Worker):
+    """A worker whose weights others act with."""
+
+    trainer: Trainer
+
+    @cached_property
+    def board(self) -> WeightBoard:
+        """Where versions lie for receivers of this machine."""
+        return WeightBoard()
+
+    @stage
+    def publish(
+        self,
+        chunks: Iterator[list[Any]],
+        *,
+        local: dict[int, str],
+        remote: bool,
+        trainable_only: bool,
+        in_use: Sequence[int] | None = None,
+        dtype: str = "",
+    ) -> Generator[list[WeightBucket | SharedBucket], None, int]:
+        """Give the current weights to the receiver in this process (`local`: by rank, its name) and, on
+        rank 0 with `remote`, to the driver; returns their version. All ranks take part.
+
+        With `in_use`, versions that are still being read, what goes to the driver only tells where the
+        weights lie, floats as `dtype`.
+        """
+        yields = remote and self.context.rank == 0
+        shares = yields and in_use is not None
+        kept: list[WeightBucket | SharedBucket] = []
+
+        def pass_on(buckets: Iterator[WeightBucket]) -> Iterator[WeightBucket]:
+            for bucket in buckets:
+                if yields:
+                    kept.append(self.board.write(bucket, dtype) if shares else cast_bucket(bucket, dtype))
+                yield bucket
+
+        if shares:
+            self.board.begin(self.trainer.version, in_use or (), whole=not trainable_only)
+        buckets = pass_on(self.trainer.weights(trainable_only=trainable_only))
+        name = local.get(self.context.rank)
+        if name is not None:
+            with self.beside(name):
+                cast("Receiver", self.context.peers[name]).load_weights(buckets)
+        else:
+            for _ in buckets:
+                if kept:
+                    yield [kept.pop()]
+        while kept:
+            yield [kept.pop(0)]
+        if shares:
+            self.board.end()
+        return self.trainer.version
+
+    @on_host
+    def version(self) -> int:
+        """Optimizer steps taken."""
+        return self.trainer.version
+
+    @on_host
+    def standpoint(self) -> Standpoint:
+        """Where it sits."""
+        return Standpoint.here(self.context.device)
+
+    def close(self) -> None:
+        """What receivers read stays theirs."""
+        try:
+            super().close()
+        finally:
+            self.board.close()
 
 
 class Receiver(Worker, ABC):
     """A worker that acts with the actor's weights."""
 
+    @cached_property
+    def reader(self) -> WeightReader:
+        """Of weights that lie in this machine's memory."""
+        return WeightReader()
+
     @abstractmethod
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version, completely; returns it."""
 
+    def weight_dtype(self) -> str:
+        """What it keeps floats as, such as "bfloat16"; "" = as the trainer does."""
+        return ""
+
+    @on_host
+    def standpoint(self) -> tuple[Standpoint, str]:
+        """Where it sits, and what floats should come as."""
+        return Standpoint.here(self.context.device), self.weight_dtype()
+
     @stage
-    def receive(self, chunks: Iterator[list[WeightBucket]]) -> Generator[list[WeightBucket], None, int]:
+    def receive(
+        self, chunks: Iterator[list[WeightBucket | SharedBucket]]
+    ) -> Generator[list[WeightBucket], None, int]:
         """As `load_weights`, from another process."""
-        version = self.load_weights(bucket for chunk in chunks for bucket in chunk)
+        version = self.load_weights(self._opened(chunks))
         yield from ()
         return version
+
+    def _opened(self, chunks: Iterator[list[WeightBucket | SharedBucket]]) -> Iterator[WeightBucket]:
+        """Every bucket of a version as it comes. Raises `ModelError` where two versions meet."""
+        version: int | None = None
+        for chunk in chunks:
+            for bucket in chunk:
+                if version not in (None, bucket.version):
+                    raise ModelError(
+                        f"{self.context.name} was sent weights of version {bucket.version} among those of "
+                        f"version {version}; nothing was installed"
+                    )
+                version = bucket.version
+                yield self.reader.open(bucket) if isinstance(bucket, SharedBucket) else bucket
 
 
 @dataclass(frozen=True)
@@ -34,16 +140,19 @@ class Weights:
     """One version as the actor has sent it, for receivers in other processes."""
 
     version: int
-    buckets: Sequence[WeightBucket] = ()  # () = there is nothing new
+    buckets: Sequence[WeightBucket] = ()  # for those that share no memory; () = there is nothing new
+    shared: Sequence[SharedBucket] = ()  # for those that do
 
 
 class WeightSync:
     """Brings the receivers to the actor's version. Where both sit in one process nothing is copied
-    on the way; to other processes the weights go in buckets."""
+    on the way; on one machine the weights are written once, into memory that all receivers read; to other
+    machines they go in buckets."""
 
     def __init__(self, actor: WorkerGroup, receivers: WorkerGroup) -> None:
         self.actor = actor
         self.version = -1
+        self._receivers = receivers
         neighbours = {id(host): name for host, name in receivers.members}
         self._local = {
             rank: neighbours[id(host)]
@@ -51,8 +160,10 @@ class WeightSync:
             if id(host) in neighbours
         }
         near = {id(actor.members[rank][0]) for rank in self._local}
-        far = [member for member in receivers.members if id(member[0]) not in near]
-        self._far = WorkerGroup(receivers.name, far) if far else None
+        self._others = [member for member in receivers.members if id(member[0]) not in near]
+        self._dtype = ""  # of floats in other processes
+        self._held: list[int] = []  # versions that receivers have, or will be given
+        self._holding = threading.Lock()
 
     def __call__(self) -> None:
         """One complete update, where there is something new. The first brings all weights, later ones
@@ -60,12 +171,15 @@ class WeightSync:
         version = self.newest()
         if version == self.version:
             return
-        sent = self._publish()
-        if self._far is not None:
-            self._far.stage("receive", sent, route="broadcast").collect()
-        else:
-            sent.collect()
+        local = self._local
+        for group, transport in self._ways:
+            sent = self._publish(local, transport)
+            group.stage("receive", sent, route="broadcast").collect()
+            local = {}
+        if not self._ways:
+            self._publish(local, None).collect()
         self.version = version
+        self._installed(version)
 
     def take(self) -> Weights:
         """The actor's weights as they are now, for receivers in other processes that still act with older
@@ -73,26 +187,52 @@ class WeightSync:
         version = self.newest()
         if version == self.version:
             return Weights(version)
-        taken = Weights(version, self._publish().collect())
+        taken = {way: self._publish({}, way).collect() for _, way in self._ways}
         self.version = version
-        return taken
+        with self._holding:
+            self._held.append(version)
+        return Weights(version, taken.get(Transport.SOCKET, ()), taken.get(Transport.SHARED_MEMORY, ()))
 
     def give(self, weights: Weights) -> None:
         """Install what was taken; callable from another thread than `take`."""
-        if self._far is not None and weights.buckets:
-            chunks = Stream.of([bucket] for bucket in weights.buckets)
-            self._far.stage("receive", chunks, route="broadcast").collect()
+        for group, transport in self._ways:
+            buckets = weights.shared if transport is Transport.SHARED_MEMORY else weights.buckets
+            if buckets:
+                chunks = Stream.of([bucket] for bucket in buckets)
+                group.stage("receive", chunks, route="broadcast").collect()
+        self._installed(weights.version)
 
     def newest(self) -> int:
         """The actor's version."""
         version: int = self.actor.call_rank(0, "version").result()
         return version
 
-    def _publish(self) -> Stream:
+    @cached_property
+    def _ways(self) -> list[tuple[WorkerGroup, Transport]]:
+        """Receivers in other processes, by how they are reached."""
+        if not self._others:
+            return []
+        sender: Standpoint = self.actor.call_rank(0, "standpoint").result()
+        others = WorkerGroup(self._receivers.name, self._others)
+        found: dict[Transport, list[Any]] = {}
+        for member, (standpoint, dtype) in zip(self._others, others.call("standpoint").wait(), strict=True):
+            self._dtype = dtype
+            found.setdefault(choose(sender, standpoint), []).append(member)
+        return [(WorkerGroup(self._receivers.name, each), way) for way, each in found.items()]
+
+    def _installed(self, version: int) -> None:
+        """Receivers have this version now, and will not go back."""
+        with self._holding:
+            self._held = [version, *(each for each in self._held if each > version)]
+
+    def _publish(self, local: dict[int, str], transport: Transport | None) -> Stream:
+        shares = transport is Transport.SHARED_MEMORY
         return self.actor.stage(
             "publish",
             Stream.of([]),
-            local=self._local,
-            remote=self._far is not None,
+            local=local,
+            remote=transport is not None,
             trainable_only=self.version >= 0,
+            in_use=sorted(self._held) if shares else None,
+            dtype=self._dtype,
         )

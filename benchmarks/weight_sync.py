@@ -1,0 +1,253 @@
+"""Claim: weights reach a rollout process of the same machine at half of memcpy's speed or more.
+
+A model in the shapes of Qwen2-0.5B (494 million parameters, bfloat16, untied from its head as trainers send
+it) goes from an actor to a rollout in another process by `WeightSync`, as in a run: the actor's parameters
+change, and a sync is timed on the driver from its call to its return, when the rollout has installed the
+version in parameters of its own. Keys: `bandwidth_over_memcpy` (bytes of the weights by the seconds of a
+sync, over one thread's copy of as many bytes between touched memory of one process), `adopted_over_memcpy`
+(the same where the rollout takes the shared memory for its parameters, as the engine `hf` does),
+`over_fastest_peer` (the fastest of gloo's broadcast between two processes, Ray's object store, and a
+safetensors file that is written and read, in /dev/shm or on disk; each receiver copies into its parameters,
+as ours does). What changes, sync by sync, is checked in the receiver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+import torch
+from common import CACHE, PEER_PYTHON, finish, say
+from torch import Tensor
+
+from rlinf_core.api import HostSpec, WeightBucket
+from rlinf_core.builtin.engines.config import LocalConfig
+from rlinf_core.builtin.engines.local import LocalEngine
+from rlinf_core.comm.weights import copy_into
+from rlinf_core.roles.weights import Publisher, Receiver, WeightSync
+from rlinf_core.worker import WorkerContext, WorkerGroup
+
+BUCKET_BYTES = 64 << 20
+SYNCS = 3  # timed ones of a round
+LIMIT_S = 300
+PEER = Path(__file__).parent / "peers" / "weights.py"
+LAYERS, HIDDEN, MIDDLE, VOCABULARY, HEADS_KV = 24, 896, 4864, 151936, 128
+
+
+def shapes() -> dict[str, tuple[int, ...]]:
+    """Of every parameter of Qwen2-0.5B, whose head is its embedding."""
+    found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN)}
+    for number in range(LAYERS):
+        layer = f"model.layers.{number}"
+        for name, width in (("q", HIDDEN), ("k", HEADS_KV), ("v", HEADS_KV)):
+            found[f"{layer}.self_attn.{name}_proj.weight"] = (width, HIDDEN)
+            found[f"{layer}.self_attn.{name}_proj.bias"] = (width,)
+        found[f"{layer}.self_attn.o_proj.weight"] = (HIDDEN, HIDDEN)
+        found[f"{layer}.mlp.gate_proj.weight"] = (MIDDLE, HIDDEN)
+        found[f"{layer}.mlp.up_proj.weight"] = (MIDDLE, HIDDEN)
+        found[f"{layer}.mlp.down_proj.weight"] = (HIDDEN, MIDDLE)
+        found[f"{layer}.input_layernorm.weight"] = (HIDDEN,)
+        found[f"{layer}.post_attention_layernorm.weight"] = (HIDDEN,)
+    found["model.norm.weight"] = (HIDDEN,)
+    return found
+
+
+def model() -> dict[str, Tensor]:
+    """Parameters as views of one touched piece of memory, so that peers can send them as one."""
+    sizes = shapes()
+    total = sum(int(np.prod(shape)) for shape in sizes.values())
+    flat = torch.empty(total, dtype=torch.bfloat16)
+    pattern = torch.randn(1 << 20).to(torch.bfloat16)
+    for begin in range(0, total, len(pattern)):
+        flat[begin : begin + len(pattern)] = pattern[: total - begin]
+    found, begin = {}, 0
+    for name, shape in sizes.items():
+        count = int(np.prod(shape))
+        found[name] = flat[begin : begin + count].view(shape)
+        begin += count
+    return found
+
+
+class Trained:
+    """As much of a trainer as a sync sees."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.parameters = model()
+
+    def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
+        """In buckets, as trainers do."""
+        bucket, size = WeightBucket(self.version), 0
+        for name, tensor in self.parameters.items():
+            if size >= BUCKET_BYTES:
+                yield bucket
+                bucket, size = WeightBucket(self.version), 0
+            bucket.tensors[name] = tensor
+            size += tensor.nbytes
+        bucket.last = True
+        yield bucket
+
+
+class Actor(Publisher):
+    """The sender."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        super().__init__(context)
+        self.trainer: Any = Trained()
+
+    def train(self, share: float) -> int:
+        """Change a share of every parameter's elements in place; returns a digest."""
+        self.trainer.version += 1
+        step = max(1, round(1 / share))
+        for tensor in self.trainer.parameters.values():
+            tensor.view(-1)[self.trainer.version % step :: step] += 1.0
+        return digest(self.trainer.parameters)
+
+
+class Rollout(Receiver):
+    """The receiver: copies into parameters of its own, or takes the memory that it is shown."""
+
+    def __init__(self, context: WorkerContext, *, adopts: bool) -> None:
+        super().__init__(context)
+        self.adopts = adopts
+        self.parameters = {} if adopts else model()
+
+    def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
+        """Install one version."""
+        version = -1
+        for bucket in buckets:
+            for name, tensor in bucket.tensors.items():
+                if self.adopts:
+                    self.parameters[name] = tensor
+                else:
+                    copy_into(self.parameters[name], tensor)
+            version = bucket.version
+        return version
+
+    def digest(self) -> int:
+        """Of what is installed."""
+        return digest(self.parameters)
+
+
+def digest(tensors: dict[str, Tensor]) -> int:
+    """Which differs when any element does, or two are exchanged within a tensor's halves."""
+    total = 0
+    for number, name in enumerate(sorted(tensors)):
+        bits = tensors[name].detach().view(-1).view(torch.int16)
+        half = len(bits) // 2
+        total += (number + 1) * (int(bits[:half].sum()) + 3 * int(bits[half:].sum()))
+    return total
+
+
+class Ours:
+    """An actor and a rollout of a run, and their sync."""
+
+    def __init__(self, *, adopts: bool) -> None:
+        engine = LocalEngine(LocalConfig())
+        self.engine = engine
+        actor, rollout = engine.start([HostSpec("actor"), HostSpec("rollout")])
+        self.actor = WorkerGroup.create("actor", "weight_sync:Actor", [actor], {}, ["cpu"], 0)
+        self.rollout = WorkerGroup.create(
+            "rollout", "weight_sync:Rollout", [rollout], {"adopts": adopts}, ["cpu"], 0
+        )
+        self.sync = WeightSync(self.actor, self.rollout)
+
+    def seconds(self, share: float = 0.01) -> float:
+        """Of one sync, after which both hold the same. Raises `SystemExit` where they do not."""
+        sent = self.actor.call("train", share).wait()[0]
+        began = time.perf_counter()
+        self.sync()
+        took = time.perf_counter() - began
+        if self.rollout.call("digest").wait()[0] != sent:
+            raise SystemExit("the rollout does not hold what the actor sent")
+        return took
+
+    def close(self) -> None:
+        """End its processes."""
+        self.engine.stop()
+
+
+def memcpy_seconds(count: int) -> float:
+    """Of copying all weights from touched memory to touched memory by one thread."""
+    source = np.full(sum(tensor_bytes()), 1, np.uint8)
+    target = np.full(len(source), 2, np.uint8)
+    times = []
+    for _ in range(count):
+        began = time.perf_counter()
+        target[:] = source
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def tensor_bytes() -> list[int]:
+    """Of every parameter."""
+    return [2 * int(np.prod(shape)) for shape in shapes().values()]
+
+
+def peer_seconds(kind: str, *folder: str) -> list[float]:
+    """Of each sync of a peer but the first; nothing where it is not installed."""
+    python = str(PEER_PYTHON) if kind == "ray" and PEER_PYTHON.exists() else sys.executable
+    command = [python, str(PEER), kind, str(sum(tensor_bytes())), str(1 + SYNCS), *folder]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        say(f"no figures of {kind}: {lines[-1] if lines else done.returncode}")
+        return []
+    times: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return times[1:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    times: dict[str, list[float]] = {}
+    copies, takes = Ours(adopts=False), Ours(adopts=True)
+    for ours in (copies, takes):  # memory that is touched for the first time
+        for _ in range(2):
+            ours.seconds()
+    with tempfile.TemporaryDirectory(dir=CACHE.parent) as disk:
+        peers = {"gloo": (), "ray": (), "files_in_memory": ("/dev/shm",), "files_on_disk": (disk,)}
+        for number in range(rounds):
+            took = {
+                "memcpy": memcpy_seconds(SYNCS),
+                "sync": statistics.median(copies.seconds() for _ in range(SYNCS)),
+                "adopted": statistics.median(takes.seconds() for _ in range(SYNCS)),
+            }
+            for name, folder in peers.items():
+                found = peer_seconds(name, *folder)
+                if found:
+                    took[name] = statistics.median(found)
+            for name, seconds in took.items():
+                times.setdefault(name, []).append(seconds)
+            say(f"round {number}: " + ", ".join(f"{name} {each:.3f} s" for name, each in took.items()))
+    copies.close()
+    takes.close()
+    medians = {name: statistics.median(each) for name, each in times.items()}
+    fastest = min(medians[name] for name in peers if name in medians)
+    result = {
+        "bandwidth_over_memcpy": medians["memcpy"] / medians["sync"],
+        "over_fastest_peer": fastest / medians["sync"],
+        "adopted_over_memcpy": medians["memcpy"] / medians["adopted"],
+        "adopted_over_fastest_peer": fastest / medians["adopted"],
+        "bytes": sum(tensor_bytes()),
+        **{f"{name}_seconds": seconds for name, seconds in medians.items()},
+    }
+    finish({k: round(v, 4) for k, v in result.items()}, "rlinf-core", "torch", "safetensors")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Workers for tests of updates, importable in their processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from rlinf_core.api import WeightBucket
+from rlinf_core.comm.transport import Standpoint
+from rlinf_core.roles.weights import Publisher, Receiver
+from rlinf_core.worker import WorkerContext
+
+Sent = tuple[int, dict[str, float]]
+SIZES = {"embedding": 200_000, "layer": 70_000, "norm": 30, "steps": 3}
+FROZEN = "embedding"
+
+
+def parameters(version: int) -> dict[str, float]:
+    """Every element of each tensor of a version."""
+    return {name: 0.0 if name == FROZEN else float(version) for name in SIZES}
+
+
+class Weights:
+    """As much of a trainer as an update sees."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.tensors = {
+            name: torch.zeros(size, dtype=torch.int64 if name == "steps" else torch.float32)
+            for name, size in SIZES.items()
+        }
+
+    def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
+        """One tensor a bucket."""
+        names = [name for name in SIZES if not (trainable_only and name == FROZEN)]
+        for name in names:
+            yield WeightBucket(self.version, {name: self.tensors[name]}, last=name == names[-1])
+
+
+class Sender(Publisher):
+    """Has weights that change."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        super().__init__(context)
+        self.trainer: Any = Weights()
+
+    def train(self) -> None:
+        """The next version, in place."""
+        self.trainer.version += 1
+        for name, tensor in self.trainer.tensors.items():
+            if name != FROZEN:
+                tensor.fill_(self.trainer.version)
+
+
+class Taker(Receiver):
+    """Takes the memory that it is shown for its own."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        *,
+        pretends_to_be_far: bool | Sequence[int] = False,
+        dtype: str = "",
+        dies_at: int = -1,
+    ) -> None:
+        super().__init__(context)
+        far = pretends_to_be_far
+        self._far = far if isinstance(far, bool) else context.rank in far
+        self._dtype = dtype
+        self._dies_at = dies_at
+        self._held: dict[str, torch.Tensor] = {}
+        self._version = -1
+        self._loads = 0
+
+    def standpoint(self) -> tuple[Standpoint, str]:
+        """Perhaps that of another machine."""
+        own, dtype = super().standpoint()
+        return (replace(own, machine="elsewhere") if self._far else own), dtype
+
+    def weight_dtype(self) -> str:
+        """As told."""
+        return self._dtype
+
+    def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
+        """Keep what is shown, or die of it."""
+        self._loads += 1
+        for bucket in buckets:
+            if bucket.version == self._dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._held |= bucket.tensors
+            self._version = bucket.version
+        return self._version
+
+    def held(self) -> Sent:
+        """The version, and every element of each tensor; those that differ within one are no number."""
+        found = {}
+        for name in SIZES:
+            low, high = self._held[name].aminmax()
+            found[name] = float(low) if low == high else float("nan")
+        return self._version, found
+
+    def dtypes(self) -> set[str]:
+        """Of what is held."""
+        return {str(tensor.dtype).removeprefix("torch.") for tensor in self._held.values()}
+
+    def loads(self) -> int:
+        """How many updates began."""
+        return self._loads
