@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 
 def policy_terms(outputs: PolicyOutputs, batch: TrainBatch, options: PolicyOptions) -> LossTerms:
-    """`policy loss * importance weight + kl_coef * KL - entropy_coef * entropy`, summed."""
+    """`policy loss * importance weight + kl_coef * KL - entropy_coef * entropy`, summed.
+
+    Where old log-probabilities are those of the step's start, weight and clip are apart: decoupled PPO
+    (Hilton et al. 2021).
+    """
     mask_BT, holed_BT = batch.mask_BT, batch.holed_mask_BT
     logprobs_BT = kept(outputs.logprobs_BT, holed_BT)
     log_ratio_BT = log_ratio(logprobs_BT, batch.old_logprobs_BT, holed_BT)
