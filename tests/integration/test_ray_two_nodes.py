@@ -15,6 +15,7 @@ from two_nodes import ADDRESS, HEAD, OTHER, TwoNodes, why_not
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 RAY = ("engine.cpu_devices=1", f"--address={ADDRESS}")
+PLACED = "placement={actor: {node_group: train, placement: 0}, rollout: {node_group: act, placement: 0}}"
 LONG = ("train.steps=6", "checkpoint.every=2", "warm_start.steps=0", "eval.every=0", "mode=collocated")
 
 
@@ -44,6 +45,23 @@ def test_ranks_on_two_nodes_end_with_the_weights_of_ranks_on_one(
 ) -> None:
     here, there = new_job("mode=collocated"), new_job("mode=collocated")
     done = on_head(there.args(*RAY, engine="ray", ranks=2)).done(240)
+    assert done.code == 0, done.err
+    done = start(here.args(engine="local", ranks=2)).done(240)
+    assert done.code == 0, done.err
+    assert there.numbers() == here.numbers()
+    assert there.weights() == here.weights()
+
+
+def test_components_run_on_the_nodes_of_their_groups(
+    new_job: Callable[..., Any], start: Callable[..., Any], cluster: TwoNodes, on_head: Callable[..., Any]
+) -> None:
+    here, there = new_job("placement={actor: 0, rollout: 1}"), new_job(PLACED)
+    started = on_head(there.args(*RAY, engine="ray", ranks=2))
+    started.wait_for(there.output, 0)
+    lines = [Path(f"/proc/{pid}/cmdline") for pid in cluster.processes(OTHER)]
+    found = [line.read_bytes() for line in lines if line.exists()]
+    assert sum(b"rlinf_core.worker.host" in line for line in found) == 1
+    done = started.done(240)
     assert done.code == 0, done.err
     done = start(here.args(engine="local", ranks=2)).done(240)
     assert done.code == 0, done.err

@@ -15,6 +15,7 @@ from pathlib import Path
 
 RAY = str(Path(sys.executable).with_name("ray"))
 HEAD, OTHER = "10.77.0.1", "10.77.0.2"
+GROUPS = {HEAD: "train", OTHER: "act"}  # the labels of nodes
 PORT = 6379
 ADDRESS = f"{HEAD}:{PORT}"
 QUIET = {
@@ -76,6 +77,13 @@ class TwoNodes:
             *("unshare", "--mount", "sh", "-c", own, "sh", *arguments),
         ]
 
+    def processes(self, address: str) -> list[int]:
+        """All that run on a node."""
+        found = subprocess.run(
+            ["ip", "netns", "pids", self.names[address]], capture_output=True, text=True, check=False
+        )
+        return [int(pid) for pid in found.stdout.split()]
+
     def lose_other(self) -> None:
         """As when its power fails: nobody there says goodbye, and nothing is answered any more."""
         _ip("-n", self.names[OTHER], "link", "set", f"v{self.names[OTHER]}", "down")
@@ -95,7 +103,8 @@ class TwoNodes:
 
     def _ray(self, address: str, *options: str) -> None:
         line = ["start", f"--node-ip-address={address}", "--num-cpus=1", "--object-store-memory=100000000"]
-        command = self.command(address, RAY, *line, "--disable-usage-stats", *options)
+        label = f"--labels=ray.io/node-group={GROUPS[address]}"
+        command = self.command(address, RAY, *line, label, "--disable-usage-stats", *options)
         for _ in range(2):  # on a busy machine the first try may be too late for Ray
             started = subprocess.run(
                 command, env=self.environment, capture_output=True, text=True, timeout=240, check=False
@@ -107,10 +116,7 @@ class TwoNodes:
 
     def _kill(self, address: str) -> None:
         for _ in range(50):
-            found = subprocess.run(
-                ["ip", "netns", "pids", self.names[address]], capture_output=True, text=True, check=False
-            )
-            pids = [int(pid) for pid in found.stdout.split()]
+            pids = self.processes(address)
             for pid in pids:
                 try:
                     os.kill(pid, signal.SIGKILL)

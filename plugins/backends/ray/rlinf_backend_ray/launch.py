@@ -59,11 +59,12 @@ class KeeperSet:
         group = self._cluster.reserve(bundles, timeout_s) if bundles else None
         if group is not None:
             self._groups.append(group)
-        beside = NodeAffinitySchedulingStrategy(self._cluster.node_id, soft=True)
+        beside = NodeAffinitySchedulingStrategy(self._cluster.node_id, soft=False)
         keepers, number = [], 0
         for spec in specs:
             strategy: Any = beside  # Any: of several kinds
-            resources: dict[str, float] = {}
+            # Without any resource Ray asks a random node first, perhaps one that was lost just now.
+            resources = {f"node:{self._cluster.here}": _PINNED}
             if spec.device is not None and group is not None:
                 strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
                 resources = bundles[number]
@@ -78,6 +79,7 @@ class KeeperSet:
             .options(
                 num_cpus=resources.get("CPU", 0.0),
                 num_gpus=resources.get("GPU", 0.0),
+                resources={name: count for name, count in resources.items() if name.startswith("node:")},
                 max_concurrency=_THREADS,
                 scheduling_strategy=strategy,
                 runtime_env=self._cluster.runtime_env or None,
