@@ -211,6 +211,8 @@ class Runner:
         began = time.monotonic()
         result = self._ahead.step(self.graph.flow, self.step)
         ended = time.monotonic()
+        if not self.steering.settled:  # what is measured is whole steps
+            self._ahead.settle()
         spans = self.graph.engine.drain_spans()
         self.step += 1
         self._trace.add("step", began, ended)

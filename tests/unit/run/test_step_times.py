@@ -30,6 +30,13 @@ SPANS = [
 ]
 
 
+def test_who_works_ahead_is_told_of_with_what_came_before_the_step() -> None:
+    found = step_times(SPANS, 3.0, 10.0, ["device0", "device1"], ahead=True)
+    assert (found["time/rollout"], found["time/reward"], found["time/actor"]) == (8.0, 2.0, 4.5)
+    assert found["util/device1"] == pytest.approx(5 / 7)  # of the step itself
+    assert step_times(SPANS, 3.0, 10.0, ["device0"])["time/rollout"] == 5.0
+
+
 def test_metrics_of_a_step() -> None:
     assert step_times(SPANS, 0.0, 10.0, ["device0", "device1"]) == pytest.approx(
         {
