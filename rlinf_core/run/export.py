@@ -12,6 +12,7 @@ from rlinf_core.roles.actor import ActorWorker
 from rlinf_core.roles.environment import EnvironmentWorker
 from rlinf_core.run.checkpoint import BEST, LATEST, Checkpoint, CheckpointStore
 from rlinf_core.run.output import CHECKPOINTS, put_in_place
+from rlinf_core.run.resuming import refuse_other_backend
 from rlinf_core.worker import WorkerContext
 
 if TYPE_CHECKING:
@@ -48,12 +49,11 @@ def export(config: RunConfig, checkpoint: Checkpoint, output: Path) -> None:
 
 
 def _export(config: RunConfig, checkpoint: Checkpoint, folder: Path) -> None:
+    refuse_other_backend(checkpoint, config)
     actor = ActorWorker(WorkerContext(name="actor[0]"), config, spaces=_spaces(config))
     try:
-        actor.load(str(checkpoint.path / "actor"), checkpoint.state["algorithm"])
+        actor.trainer.load(checkpoint.path / "actor")
         actor.export(str(folder))
-    except KeyError as err:
-        raise CheckpointError(f"checkpoint {checkpoint.path} lacks {err} in state.json") from err
     finally:
         actor.close()
 

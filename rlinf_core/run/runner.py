@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api import OptimizerConfig
 from rlinf_core.comm.stream import Stream
-from rlinf_core.errors import CheckpointError, WorkerDied
+from rlinf_core.errors import WorkerDied
 from rlinf_core.flows.flow import StepResult, merge_reports, record
 from rlinf_core.flows.parts import Parts
 from rlinf_core.plugins import plugins
@@ -26,6 +26,7 @@ from rlinf_core.run.interrupt import Interrupt
 from rlinf_core.run.metrics import JsonLines, TrackerSet, jsonable
 from rlinf_core.run.output import CHECKPOINTS, METRICS, claim, clear_failed_start, put_in_place, refuse_used
 from rlinf_core.run.planning import Planning, prepare, resumed
+from rlinf_core.run.resuming import FOREIGN, lacks, refuse_changes_of_data, refuse_other_backend
 from rlinf_core.run.saving import Saving, score
 from rlinf_core.run.steering import Steering
 from rlinf_core.run.step_times import step_times
@@ -210,9 +211,9 @@ class Runner:
         self._trace.write(self.step, self.graph.engine.drain_spans())  # of what came before
         began = time.monotonic()
         result = self._ahead.step(self.graph.flow, self.step)
-        ended = time.monotonic()
         if not self.steering.settled:  # what is measured is whole steps
             self._ahead.settle()
+        ended = time.monotonic()
         spans = self.graph.engine.drain_spans()
         self.step += 1
         self._trace.add("step", began, ended)
@@ -322,6 +323,7 @@ class Runner:
             "first_eval": self.summary.first,
             "ranks": self.graph.ranks,
             "seed": self.config.seed,
+            "backend": self.config.backend.name,
             "ahead": self._ahead.state_dict(),
             SCORE: score(self.config.checkpoint.keep_best, self._logged),
         }
@@ -334,32 +336,28 @@ class Runner:
     def _go_on_with_data(self, checkpoint: Checkpoint) -> None:
         try:
             changes = self.source.changes(checkpoint.state["source"])
-            if changes and not self.allow_changes:
-                raise CheckpointError(
-                    f"--resume {self.output}: the data differs from the run's:\n{changes}\n"
-                    "restore it, or pass --allow-changes to continue with the new one"
-                )
+            if not self.allow_changes:
+                refuse_changes_of_data(changes, self.config)
             self.source.load_state_dict(checkpoint.state["source"])
             if not changes:
                 self._ahead.load(checkpoint.path, checkpoint.state["ahead"], self.source.prompt)
-        except KeyError as err:
-            raise _lacks(checkpoint, err) from err
+        except FOREIGN as err:
+            raise lacks(checkpoint, err) from err
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.state
         try:
-            self.graph.crew.load(checkpoint.path, state["algorithm"])
-            self.summary.first = dict(state["first_eval"])
-        except KeyError as err:
-            raise _lacks(checkpoint, err) from err
-        if state["ranks"] != self.graph.ranks:
+            refuse_other_backend(checkpoint, self.config)
+            algorithm, first, ranks = (
+                checkpoint.state[name] for name in ("algorithm", "first_eval", "ranks")
+            )
+            self.summary.first = dict(first)
+        except FOREIGN as err:
+            raise lacks(checkpoint, err) from err
+        self.graph.crew.load(checkpoint.path, algorithm)
+        if ranks != self.graph.ranks:
             self.view.warn(
-                f"the checkpoint was written by {state['ranks']} ranks, this run has {self.graph.ranks}: "
-                "training continues, but not bit for bit"
+                f"the checkpoint was written by {ranks} ranks, this run has {self.graph.ranks}: training "
+                "continues, but not bit for bit"
             )
         self.step = checkpoint.step
         self._warm_done = True
-
-
-def _lacks(checkpoint: Checkpoint, key: KeyError) -> CheckpointError:
-    return CheckpointError(f"checkpoint {checkpoint.path} lacks {key} in state.json")

@@ -128,6 +128,43 @@ def test_a_checkpoint_of_another_model_is_refused(refused: Any, saved: Any) -> N
     assert saved.content() == before
 
 
+def test_a_checkpoint_of_another_backend_is_refused_with_the_way_out(refused: Any, saved: Any) -> None:
+    state, manifest = (saved.output / "checkpoints/latest" / name for name in ("state.json", "manifest.json"))
+    state.write_text(state.read_text().replace('"backend": "fsdp"', '"backend": "other"'))
+    listed = json.loads(manifest.read_text())
+    del listed["files"]["state.json"]
+    manifest.write_text(json.dumps(listed))
+    before = saved.content()
+    said = refused("train", "--resume", saved.output, "train.steps=3")
+    assert "was written by backend 'other', and each reads its own; this run names 'fsdp'" in said
+    assert f"rlinf export {saved.output} --output DIR" in said
+    assert saved.content() == before
+
+
+@pytest.mark.parametrize("key", ["source", "algorithm", "first_eval", "ranks", "backend"])
+@pytest.mark.parametrize("value", [None, "nothing"])
+def test_a_state_of_another_make_is_refused_in_one_line(
+    refused: Any, rlinf: Any, saved: Any, key: str, value: str | None
+) -> None:
+    folder = saved.output / "checkpoints" / "latest"
+    state = json.loads((folder / "state.json").read_text())
+    if value is None:
+        del state[key]
+    else:
+        state[key] = value
+    (folder / "state.json").write_text(json.dumps(state))
+    listed = json.loads((folder / "manifest.json").read_text())
+    del listed["files"]["state.json"]
+    (folder / "manifest.json").write_text(json.dumps(listed))
+    ended = rlinf("train", "--resume", saved.output, "train.steps=3")
+    if key == "ranks" and value:
+        assert "written by nothing ranks" in ended.out
+    else:
+        assert ended.code in (1, 2)
+        assert "step_2" in ended.err
+        assert ended.err.count("\n") == 1
+
+
 @contextmanager
 def files_limited_to(size: int) -> Iterator[None]:
     """What a full disk does, for files that would grow beyond the size."""
