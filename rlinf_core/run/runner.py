@@ -347,10 +347,8 @@ class Runner:
     def _restore(self, checkpoint: Checkpoint) -> None:
         try:
             refuse_other_backend(checkpoint, self.config)
-            algorithm, first, ranks = (
-                checkpoint.state[name] for name in ("algorithm", "first_eval", "ranks")
-            )
-            self.summary.first = dict(first)
+            algorithm, first = (dict(checkpoint.state[name]) for name in ("algorithm", "first_eval"))
+            self.summary.first, ranks = first, checkpoint.state["ranks"]
         except FOREIGN as err:
             raise lacks(checkpoint, err) from err
         self.graph.crew.load(checkpoint.path, algorithm)
