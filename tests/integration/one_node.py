@@ -49,10 +49,15 @@ class OneNode:
         self._end()
 
     def _end(self) -> None:
-        """All processes that know its secret are its own."""
+        """All processes that know its secret are its own, and so are their children, which may hide it."""
         token = self.environment["RAY_AUTH_TOKEN"].encode()
+        known, parents = set(), {}
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(") ")[2].split()[1])
                 if token in (path / "environ").read_bytes():
-                    os.kill(int(path.name), signal.SIGKILL)
+                    known.add(int(path.name))
+        for pid in known | {pid for pid, parent in parents.items() if parent in known}:
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self._folder, ignore_errors=True)
