@@ -29,6 +29,7 @@ _ALIGNED = 64  # bytes, of tensors
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _EXTENT = 2**34  # bytes; every one costs a descriptor
 _POPULATE_WRITE = 23  # of madvise, from Linux 5.14 on
+_SAMPLED = 4096  # entries
 _PLAIN_FROM = 64 * 1024  # bytes from which numpy's copy, which is the C library's, is the faster one
 
 
@@ -72,12 +73,26 @@ class SharedBucket:
     last: bool = False
 
 
+@dataclass
+class Changes:
+    """What a version changed, as far as it was compared with the one before, and what was sent."""
+
+    entries: int = 0
+    changed: float = 0.0
+    sent_bytes: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """Of the entries that are different; None where nothing was compared."""
+        return self.changed / self.entries if self.entries else None
+
+
 @dataclass(eq=False)
 class _Slot:
     board: str
     descriptor: int
     version: int = -1
-    names: set[str] = field(default_factory=set)
+    places: dict[str, tuple[Region, Place]] = field(default_factory=dict)
     lasting: bool = False  # a part of what it holds will not be sent again
     regions: list[Region] = field(default_factory=list)
     used: int = 0  # regions of this version
@@ -124,6 +139,8 @@ class WeightBoard:
         self._name = secrets.token_hex(8)
         self._slots: list[_Slot] = []
         self._slot: _Slot | None = None
+        self._before: _Slot | None = None  # where the version before lies
+        self.changes = Changes()
         weakref.finalize(self, _close_all, self._slots).atexit = False
 
     def begin(self, version: int, in_use: Collection[int], *, whole: bool) -> None:
@@ -135,8 +152,10 @@ class WeightBoard:
             slot = _Slot(self._name, new_descriptor())
             self._slots.append(slot)
         slot.version, slot.lasting, slot.used = version, whole, 0
-        slot.names.clear()
+        slot.places.clear()
+        self._before = None if slot is self._slot else self._slot
         self._slot = slot
+        self.changes = Changes()
 
     def write(self, bucket: WeightBucket, dtype: str = "") -> SharedBucket:
         """Copy a bucket, floats as `dtype` ("" = as they are)."""
@@ -147,8 +166,11 @@ class WeightBoard:
         region = slot.region(size)
         memory = slot.memory(region)
         for place in places:
-            copy_into(view(memory, region, place), bucket.tensors[place.name])
-        slot.names.update(bucket.tensors)
+            target = view(memory, region, place)
+            copy_into(target, bucket.tensors[place.name])
+            slot.places[place.name] = (region, place)
+            self._compare(target, place.name)
+            self.changes.sent_bytes += target.nbytes
         return SharedBucket(bucket.version, region, tuple(places), bucket.last)
 
     def end(self) -> None:
@@ -156,13 +178,23 @@ class WeightBoard:
         are out of use."""
         done = self._slot
         for slot in self._slots:
-            if done is not None and slot is not done and slot.names <= done.names:
+            if done is not None and slot is not done and slot.places.keys() <= done.places.keys():
                 slot.lasting = False
+
+    def _compare(self, now: Tensor, name: str) -> None:
+        """Look at a part of a tensor as it was in the version before."""
+        found = None if self._before is None else self._before.places.get(name)
+        if self._before is None or found is None:
+            return
+        before = view(self._before.memory(found[0]), *found)
+        if (before.shape, before.dtype) == (now.shape, now.dtype) and now.numel():
+            self.changes.entries += now.numel()
+            self.changes.changed += now.numel() * sampled_share(before, now)
 
     def close(self) -> None:
         """What others have mapped stays theirs."""
         _close_all(self._slots)
-        self._slot = None
+        self._slot = self._before = None
 
     def memory_bytes(self) -> int:
         """Of all slots."""
@@ -216,6 +248,18 @@ def touch(memory: mmap.mmap, region: Region) -> None:
     """Have the system map a region at once, where it can, and not page by page as it is used."""
     with contextlib.suppress(OSError):
         memory.madvise(_POPULATE_WRITE, region.begin, region.size)
+
+
+def sampled_share(before: Tensor, now: Tensor) -> float:
+    """Of the entries whose bits differ, by one block of 4096 in 32."""
+    kind = f"u{now.element_size()}"
+    old, new = octets(before).view(kind), octets(now).view(kind)
+    looked, found = 0, 0
+    for begin in range(0, len(new), 32 * _SAMPLED):
+        differs = old[begin : begin + _SAMPLED] != new[begin : begin + _SAMPLED]
+        looked += len(differs)
+        found += int(differs.sum())
+    return found / looked
 
 
 def _close_all(slots: list[_Slot]) -> None:

@@ -64,7 +64,7 @@ class EmbodiedFlow(Flow):
             rows.sort(key=lambda row: (row.group, row.replica))
             self._add(_counts([episodes.result]))
             result = self._told(rows, _episode_metrics(rows, [episodes.result]) | learned)
-        result.metrics["time/sync"] = synced - began
+        result.metrics |= {"time/sync": synced - began, **self.sync.metrics}
         return result
 
     @property

@@ -62,7 +62,7 @@ class ReasoningFlow(Flow):
             learned = self.learners.learn(scored.map(keep_in(rows)), step)
             rows.sort(key=lambda row: (row.group, row.replica))
             result = _told(rows, learned | _verdicts(scored.result))
-        result.metrics["time/sync"] = synced - began
+        result.metrics |= {"time/sync": synced - began, **self.sync.metrics}
         return result
 
     @property

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from rlinf_core.comm.patches import DeltaBucket, Differ, Patched
 from rlinf_core.comm.stream import Stream
 from rlinf_core.comm.transport import Standpoint, Transport, choose
-from rlinf_core.comm.weights import SharedBucket, WeightBoard, WeightReader, cast_bucket
+from rlinf_core.comm.weights import Changes, SharedBucket, WeightBoard, WeightReader
 from rlinf_core.errors import ModelError
 from rlinf_core.worker import Worker, WorkerGroup, on_host, stage
 
 if TYPE_CHECKING:
     from rlinf_core.api import Trainer, WeightBucket
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a rank says of a version that it has sent."""
+
+    version: int
+    changes: Changes | None = None  # where it went to another process
 
 
 class Publisher(Worker):
@@ -29,6 +38,11 @@ class Publisher(Worker):
         """Where versions lie for receivers of this machine."""
         return WeightBoard()
 
+    @cached_property
+    def differ(self) -> Differ:
+        """What receivers of other machines have."""
+        return Differ()
+
     @stage
     def publish(
         self,
@@ -37,27 +51,26 @@ class Publisher(Worker):
         local: dict[int, str],
         remote: bool,
         trainable_only: bool,
-        in_use: Sequence[int] | None = None,
+        way: Transport | None = None,
+        in_use: Sequence[int] = (),
         dtype: str = "",
-    ) -> Generator[list[WeightBucket | SharedBucket], None, int]:
+    ) -> Generator[list[Any], None, Published]:
         """Give the current weights to the receiver in this process (`local`: by rank, its name) and, on
-        rank 0 with `remote`, to the driver; returns their version. All ranks take part.
+        rank 0 with `remote`, to the driver. All ranks take part.
 
-        With `in_use`, versions that are still being read, what goes to the driver only tells where the
-        weights lie, floats as `dtype`.
+        What goes to the driver is fit for one way, floats as `dtype`: with shared memory it only tells where
+        the weights lie, which is not where versions `in_use` do. Without a way it is the buckets themselves.
         """
         yields = remote and self.context.rank == 0
-        shares = yields and in_use is not None
-        kept: list[WeightBucket | SharedBucket] = []
+        kept: list[Any] = []
 
         def pass_on(buckets: Iterator[WeightBucket]) -> Iterator[WeightBucket]:
             for bucket in buckets:
                 if yields:
-                    kept.append(self.board.write(bucket, dtype) if shares else cast_bucket(bucket, dtype))
+                    kept.append(bucket if outlet is None else outlet.write(bucket, dtype))
                 yield bucket
 
-        if shares:
-            self.board.begin(self.trainer.version, in_use or (), whole=not trainable_only)
+        outlet = self._outlet(way, in_use, whole=not trainable_only) if yields else None
         buckets = pass_on(self.trainer.weights(trainable_only=trainable_only))
         name = local.get(self.context.rank)
         if name is not None:
@@ -69,9 +82,20 @@ class Publisher(Worker):
                     yield [kept.pop()]
         while kept:
             yield [kept.pop(0)]
-        if shares:
-            self.board.end()
-        return self.trainer.version
+        if isinstance(outlet, WeightBoard):
+            outlet.end()
+        return Published(self.trainer.version, None if outlet is None else outlet.changes)
+
+    def _outlet(
+        self, way: Transport | None, in_use: Sequence[int], *, whole: bool
+    ) -> WeightBoard | Differ | None:
+        if way is Transport.SHARED_MEMORY:
+            self.board.begin(self.trainer.version, in_use, whole=whole)
+            return self.board
+        if way is Transport.SOCKET:
+            self.differ.begin(self.trainer.version, whole=whole)
+            return self.differ
+        return None
 
     @on_host
     def version(self) -> int:
@@ -99,6 +123,11 @@ class Receiver(Worker, ABC):
         """Of weights that lie in this machine's memory."""
         return WeightReader()
 
+    @cached_property
+    def patched(self) -> Patched:
+        """What another machine has sent."""
+        return Patched()
+
     @abstractmethod
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version, completely; returns it."""
@@ -113,15 +142,13 @@ class Receiver(Worker, ABC):
         return Standpoint.here(self.context.device), self.weight_dtype()
 
     @stage
-    def receive(
-        self, chunks: Iterator[list[WeightBucket | SharedBucket]]
-    ) -> Generator[list[WeightBucket], None, int]:
+    def receive(self, chunks: Iterator[list[SharedBucket | DeltaBucket]]) -> Generator[list[Any], None, int]:
         """As `load_weights`, from another process."""
         version = self.load_weights(self._opened(chunks))
         yield from ()
         return version
 
-    def _opened(self, chunks: Iterator[list[WeightBucket | SharedBucket]]) -> Iterator[WeightBucket]:
+    def _opened(self, chunks: Iterator[list[SharedBucket | DeltaBucket]]) -> Iterator[WeightBucket]:
         """Every bucket of a version as it comes. Raises `ModelError` where two versions meet."""
         version: int | None = None
         for chunk in chunks:
@@ -132,7 +159,10 @@ class Receiver(Worker, ABC):
                         f"version {version}; nothing was installed"
                     )
                 version = bucket.version
-                yield self.reader.open(bucket) if isinstance(bucket, SharedBucket) else bucket
+                if isinstance(bucket, SharedBucket):
+                    yield self.reader.open(bucket)
+                else:
+                    yield self.patched.open(bucket)
 
 
 @dataclass(frozen=True)
@@ -140,8 +170,7 @@ class Weights:
     """One version as the actor has sent it, for receivers in other processes."""
 
     version: int
-    buckets: Sequence[WeightBucket] = ()  # for those that share no memory; () = there is nothing new
-    shared: Sequence[SharedBucket] = ()  # for those that do
+    buckets: Mapping[Transport, Sequence[SharedBucket | DeltaBucket]] = field(default_factory=dict)  # by way
 
 
 class WeightSync:
@@ -152,6 +181,7 @@ class WeightSync:
     def __init__(self, actor: WorkerGroup, receivers: WorkerGroup) -> None:
         self.actor = actor
         self.version = -1
+        self.metrics: dict[str, float] = {}  # of the last update that went to other processes
         self._receivers = receivers
         neighbours = {id(host): name for host, name in receivers.members}
         self._local = {
@@ -175,6 +205,7 @@ class WeightSync:
         for group, transport in self._ways:
             sent = self._publish(local, transport)
             group.stage("receive", sent, route="broadcast").collect()
+            self._note(sent)
             local = {}
         if not self._ways:
             self._publish(local, None).collect()
@@ -187,16 +218,20 @@ class WeightSync:
         version = self.newest()
         if version == self.version:
             return Weights(version)
-        taken = {way: self._publish({}, way).collect() for _, way in self._ways}
+        taken = {}
+        for _, transport in self._ways:
+            sent = self._publish({}, transport)
+            taken[transport] = sent.collect()
+            self._note(sent)
         self.version = version
         with self._holding:
             self._held.append(version)
-        return Weights(version, taken.get(Transport.SOCKET, ()), taken.get(Transport.SHARED_MEMORY, ()))
+        return Weights(version, taken)
 
     def give(self, weights: Weights) -> None:
         """Install what was taken; callable from another thread than `take`."""
         for group, transport in self._ways:
-            buckets = weights.shared if transport is Transport.SHARED_MEMORY else weights.buckets
+            buckets = weights.buckets.get(transport)
             if buckets:
                 chunks = Stream.of([bucket] for bucket in buckets)
                 group.stage("receive", chunks, route="broadcast").collect()
@@ -220,19 +255,26 @@ class WeightSync:
             found.setdefault(choose(sender, standpoint), []).append(member)
         return [(WorkerGroup(self._receivers.name, each), way) for way, each in found.items()]
 
+    def _note(self, sent: Stream) -> None:
+        published: Published = sent.result[0]
+        if published.changes is not None:
+            self.metrics["sync/mb"] = published.changes.sent_bytes / 2**20
+            if published.changes.share is not None:
+                self.metrics["sync/changed_share"] = published.changes.share
+
     def _installed(self, version: int) -> None:
         """Receivers have this version now, and will not go back."""
         with self._holding:
             self._held = [version, *(each for each in self._held if each > version)]
 
     def _publish(self, local: dict[int, str], transport: Transport | None) -> Stream:
-        shares = transport is Transport.SHARED_MEMORY
         return self.actor.stage(
             "publish",
             Stream.of([]),
             local=local,
             remote=transport is not None,
             trainable_only=self.version >= 0,
-            in_use=sorted(self._held) if shares else None,
+            way=transport,
+            in_use=sorted(self._held),
             dtype=self._dtype,
         )

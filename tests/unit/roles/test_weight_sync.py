@@ -63,6 +63,8 @@ def test_all_receivers_hold_the_actors_version_after_each_update(made: Make, apa
         sync()
         assert held(receivers) == [(version, parameters(version))] * 2
         actor.call("train").wait()
+    assert sync.metrics["sync/changed_share"] == pytest.approx(1.0)
+    assert sync.metrics["sync/mb"] == pytest.approx((70_030 * 4 + 24) / 2**20)
     assert [way for _, way in sync._ways] == [Transport.SOCKET if apart else Transport.SHARED_MEMORY]
 
 
@@ -99,7 +101,7 @@ def test_nothing_is_sent_twice(made: Make) -> None:
     sync = WeightSync(actor, receivers)
     sync()
     sync()
-    assert not sync.take().shared
+    assert not sync.take().buckets
     assert receivers.call("loads").wait() == [1]
 
 
@@ -109,7 +111,8 @@ def test_two_versions_in_one_update_are_refused(made: Make) -> None:
     one = sync.take()
     actor.call("train").wait()
     two = sync.take()
-    mixed = type(one)(1, (), (*one.shared, *two.shared))
+    (way,) = one.buckets
+    mixed = type(one)(1, {way: [*one.buckets[way], *two.buckets[way]]})
     with pytest.raises(WorkerError, match="weights of version 1 among those of version 0"):
         sync.give(mixed)
 
