@@ -4,10 +4,10 @@ Commands of ```` ```bash ```` blocks and of lines that start with `$ ` in ```` `
 the order of the page, in a folder with the files that pages take for granted. Lines below a `$ ` line are
 its expected output, `...` standing for anything. A block with a title is a file of that name.
 
-Training is composed and checked by `rlinf config show` in place of `rlinf train`; the slow tests train, cut
-short by settings added at the end, unless a command needs a model hub. What `make` and `pip install` of
-this repository do is tested where environments are built; a page's own package is installed into a folder
-on the path.
+Training is composed and checked by `rlinf config show` in place of `rlinf train`, and what needs a run that
+was trained is left out; the slow tests train, cut short by settings added at the end, unless a command needs
+a model hub. What `make` and `pip install` of this repository do is tested where environments are built; a
+page's own package is installed into a folder on the path.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CLUSTER = "nodes: [{count: 4, devices: 8}]\n"
 PROFILE = (
     "components:\n  rollout: {curves: [{per_sample_s: 0.5}]}\n  actor: {curves: [{per_sample_s: 0.25}]}\n"
 )
-RESUME = re.compile(r"--resume (\S+)")
+RESUME = re.compile(r"(?:--resume|rlinf export) (\S+)")
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
 
@@ -155,7 +155,7 @@ class Shell:
         """Run it, and compare what it prints; without `train`, training is composed and checked only."""
         refused = any(line.startswith("error:") for line in command.expected)
         text = command.text if refused else as_run(command.text, self.site)
-        if not refused and text.startswith("rlinf train"):
+        if not refused and text.startswith(("rlinf train", "rlinf export")):
             resumed = RESUME.search(text)
             if resumed and not train:
                 return
