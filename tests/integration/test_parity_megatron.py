@@ -28,7 +28,6 @@ ELSEWHERE = (  # tested beside the plugin
     "one-after-the-other",
     "conformance",
     "offloaded",
-    "packed",
     "packed-pp2",
     "moved-to-tp2",
     "moved-to-pp2",

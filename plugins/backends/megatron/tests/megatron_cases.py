@@ -17,26 +17,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from megatron_models import batch_of, loss, rows, small_model, valued_model
 from torch import Tensor
 
 from rlinf_core.api import (
     POLICY,
     DataShare,
     LoRAConfig,
-    LossTerms,
     Model,
     OptimizerConfig,
-    PolicyOutputs,
-    TrainBatch,
     Trainer,
     TrainerContext,
     Want,
 )
 from rlinf_core.cluster.devices import free_port
-from rlinf_core.testing.fakes import sample_of
-from rlinf_core.types import Sample, Sampling
+from rlinf_core.types import Sampling
 
 CPU = str(Path(__file__).parent / "megatron_cpu.py")
 # With a larger eps than usual, so that a gradient that is nothing but rounding does not move a weight.
@@ -46,40 +42,6 @@ BOTH: frozenset[Want] = POLICY | {"values"}
 ADAPTERS = LoRAConfig(rank=4, alpha=8.0)
 SOME_ADAPTERS = LoRAConfig(rank=4, alpha=8.0, target_modules=("q_proj", "v_proj", "down_proj"))
 STEPS = 3
-
-
-def rows() -> list[Sample]:
-    """Eight rows of all lengths, the last response one token long."""
-    random = np.random.default_rng(0)
-    lengths = [*random.integers(1, 12, 7).tolist(), 1]
-    prompts = random.integers(2, 9, 8).tolist()
-    return [
-        sample_of(random.integers(6, 100, prompt), random.integers(6, 100, length), index)
-        for index, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))
-    ]
-
-
-def batch_of(model: Model, chosen: Sequence[Sample]) -> TrainBatch:
-    """Advantages depend on the row and the position alone."""
-    width = max(len(row.mask) for row in chosen)
-    mask_BT = torch.zeros(len(chosen), width, dtype=torch.bool)
-    advantages_BT = torch.zeros(len(chosen), width)
-    for i, row in enumerate(chosen):
-        length = len(row.mask)
-        mask_BT[i, :length] = True
-        advantages_BT[i, :length] = torch.linspace(-1, 1, length) + 0.1 * row.group
-    return TrainBatch(model.collate(chosen, width), mask_BT, advantages_BT, torch.zeros_like(advantages_BT))
-
-
-def loss(outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
-    """Policy gradient with entropy: both outputs get a gradient."""
-    if outputs.entropy_BT is None:
-        raise AssertionError("no entropies")
-    lost_BT = -outputs.logprobs_BT * batch.advantages_BT - 0.01 * outputs.entropy_BT
-    if outputs.values_BT is not None:
-        lost_BT = lost_BT + 0.5 * (outputs.values_BT - batch.advantages_BT).square()
-    total = lost_BT[batch.mask_BT].sum()
-    return LossTerms(total, {"loss": (total.detach(), batch.mask_BT.sum())})
 
 
 def train(
@@ -105,70 +67,6 @@ def weights(trainer: Trainer, *, trainable_only: bool = False) -> dict[str, Tens
     """As the receivers get them."""
     buckets = trainer.weights(trainable_only=trainable_only)
     return {name: value.clone() for bucket in buckets for name, value in bucket.tensors.items()}
-
-
-def small_model(kind: str, packing: str = "auto") -> Model:
-    """A tiny random model of a family."""
-    from rlinf_model_hf_lm.config import HFLMConfig
-    from rlinf_model_hf_lm.model import HFLM
-
-    preset: Any = {"llama": "tiny-llama", "qwen2": "tiny-qwen2"}.get(kind, "tiny-qwen3")
-    config = HFLMConfig(preset=preset, packing=packing)  # type: ignore[arg-type]
-    return MixtureModel(config) if kind == "qwen3_moe" else HFLM(config)
-
-
-def _mixture() -> type[Model]:
-    from rlinf_model_hf_lm.model import HFLM
-    from rlinf_model_hf_lm.packing import prepare
-
-    class Mixture(HFLM):
-        """As the preset, its layers with experts."""
-
-        def module(self, seed: int = 0) -> Any:  # Any: transformers modules are not typed
-            from transformers import AutoModelForCausalLM, Qwen3MoeConfig
-
-            torch.manual_seed(seed)
-            config = Qwen3MoeConfig(
-                vocab_size=128,
-                hidden_size=32,
-                intermediate_size=64,
-                moe_intermediate_size=16,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                num_key_value_heads=2,
-                head_dim=8,
-                num_experts=4,
-                num_experts_per_tok=2,
-                norm_topk_prob=True,
-            )
-            module = AutoModelForCausalLM.from_config(config)
-            self._packs = prepare(module, self.config.packing)
-            return module
-
-    return Mixture
-
-
-MixtureModel: Any = _mixture()
-
-
-def valued_model() -> Model:
-    """With a value head, which would say 0 of everything at first."""
-    from rlinf_model_hf_lm.config import HFLMConfig
-    from rlinf_model_hf_lm.model import HFLM
-
-    class Valued(HFLM):
-        """As the preset."""
-
-        def module(self, seed: int = 0) -> Any:  # Any: transformers modules are not typed
-            module: Any = super().module(seed)
-            torch.manual_seed(seed)
-            torch.nn.init.normal_(module.value_head.weight, std=0.1)
-            torch.nn.init.constant_(module.value_head.bias, 0.5)
-            return module
-
-    model = Valued(HFLMConfig(preset="tiny-qwen2"))
-    model.add_value_head()
-    return model
 
 
 def build(
@@ -410,7 +308,6 @@ CASES: dict[str, tuple[int, Callable[[int, int], Any]]] = {
     "values-pp2": (2, valued(pipeline_parallel=2)),
     "values-cp2": (2, valued(context_parallel=2)),
     "values-dp2": (2, valued()),
-    "packed": (1, packed),
     "packed-pp2": (2, packed),
     "padded-pp2": (2, trained("qwen2", "never", pipeline_parallel=2)),
     "truncating": (2, truncating),

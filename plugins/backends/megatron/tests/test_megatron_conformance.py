@@ -15,7 +15,7 @@ import pytest
 import torch
 
 SCRIPT = Path(__file__).parent / "megatron_cases.py"
-MIXED = ("packed", "packed-pp2", "one-after-the-other")
+MIXED = ("packed-pp2", "one-after-the-other")
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe")
 MOVED = ("moved-to-tp2", "moved-to-pp2", "moved-to-dp2")
 
@@ -29,7 +29,9 @@ def ran(folder: Path, *names: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.slow
 def test_megatron_conforms(tmp_path: Path) -> None:
     outcomes = ran(tmp_path, "conformance")["conformance"]
+    apart = outcomes.pop("check_backends_snapshot")
     assert set(outcomes.values()) == {"passed"}, outcomes
+    assert apart == "skipped the backend has no snapshots"  # training waits for Megatron's checkpoints
 
 
 @pytest.mark.slow
@@ -54,13 +56,12 @@ def largest_difference(got: dict[str, Any], expected: dict[str, Any]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MIXED[:2])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_in_one_line_have_the_gradient_of_padded_ones(
-    family: str, name: str, mixed: dict[str, dict[str, Any]]
+    family: str, mixed: dict[str, dict[str, Any]]
 ) -> None:
-    """Eight rows in four micro-batches of one stage, and of the last of two."""
-    found = mixed[name]
+    """Eight rows in four micro-batches, on the last of two stages."""
+    found = mixed["packed-pp2"]
     assert found[f"{family} always packs"]
     assert not found[f"{family} never packs"]
     assert largest_difference(found[f"{family} always"], found[f"{family} never"]) < 1e-5
