@@ -121,7 +121,7 @@ def _headline(cluster: Cluster, graph: Graph) -> str:
     counts = ", ".join(f"{cluster.count(kind)} x {kind}" for kind in cluster.types)
     flow = " > ".join(part.name for part in graph.components)
     nodes = f"{len(cluster.nodes)} node{'s' if len(cluster.nodes) > 1 else ''}"
-    ahead = ", made ahead of their training" if graph.ahead else ""
+    ahead = ", made ahead of their training," if graph.ahead else ""
     return f"{flow}: {graph.samples} samples a step{ahead} on {counts} ({nodes})"
 
 

@@ -50,6 +50,15 @@ def test_json_has_every_plan_with_its_numbers(rlinf, profile):
     assert apart["bubble_ratio"] == pytest.approx(1 - (32 + 16) / (2 * apart["step_s"]), abs=1e-3)
 
 
+def test_what_is_made_ahead_is_not_waited_for(rlinf, profile):
+    ahead = (*TASK, profile, "train.max_staleness=1")
+    assert "64 samples a step, made ahead of their training, on" in rlinf("plan", *ahead).err
+    plans = json.loads(rlinf("plan", *ahead, "--json").out)["plans"]
+    apart = next(plan for plan in plans if plan["mode"] == "disaggregated")
+    assert apart["step_s"] == pytest.approx(max(apart["busy_s"].values()), abs=1e-3)
+    assert {part["chunk"] for part in apart["components"].values()} == {0}
+
+
 def test_a_mode_restricts_the_plans(rlinf, profile):
     told = json.loads(rlinf("plan", *TASK, profile, "--mode=disaggregated", "--json").out)
     assert {plan["mode"] for plan in told["plans"]} == {"disaggregated"}

@@ -7,11 +7,27 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from rlinf_core.config.compose import compose
+from rlinf_core.config.options import Options
+from rlinf_core.run.ahead import RunAhead
+from rlinf_core.run.compose import make_source
+from rlinf_core.run.compose import start as start_workers
+from rlinf_core.run.graph import make_graph
+from rlinf_core.run.planning import MODES
+from rlinf_core.schedule.defaults import default_plan
+from rlinf_core.schedule.plan import Mode
+
+sys.path.insert(0, str(Path(__file__).parent))
+from trained_weights import difference, published
 
 AHEAD = ("train.max_staleness=2", "train.steps=6", "checkpoint.every=1", "checkpoint.keep=9", "eval.every=4")
 
@@ -124,3 +140,44 @@ def test_a_run_that_loses_those_who_play_ends(job: Any, start: Callable[..., Any
     done = run.done(60)
     assert done.code == 1
     assert "rollout[0]" in done.error
+
+
+EMBODIED = (
+    "simulator=gymnasium",
+    "simulator.id=InvertedPendulum-v5",
+    "simulator.max_episode_steps=5",
+    "model=mlp_policy",
+    "model.chunk=2",
+    "trackers=[]",
+    "train.prompts_per_step=4",
+    "train.num_envs=4",
+    "train.steps=5",
+    "train.max_staleness=2",
+    "algo=ppo",
+    "optimizer.lr=1e-2",
+    "optimizer.eps=1e-6",
+)
+
+
+def ended(output: Path, engine: str, mode: Mode, ranks: int) -> dict[str, torch.Tensor]:
+    """The weights after five steps, of which every row is as old as it should be."""
+    words = (*EMBODIED, f"engine={engine}", f"ranks={ranks}")
+    config = replace(compose(Options(overrides=words)), output=str(output))
+    source = make_source(config)
+    graph = start_workers(config, default_plan(make_graph(config), ranks, mode))
+    try:
+        ahead = RunAhead(2, 5, source.train)
+        for step in range(5):
+            result = ahead.step(graph.flow, step)
+            assert {row.weight_version for row in result.rows} == {max(0, step - 2)}
+        assert graph.flow.apart is (mode == "disaggregated")
+        return published(graph.actor)
+    finally:
+        graph.stop()
+
+
+@pytest.mark.slow
+def test_rows_made_ahead_teach_the_same_in_every_mode(tmp_path: Path) -> None:
+    alone = ended(tmp_path, "inline", "collocated", 1)
+    for mode in MODES:
+        assert difference(ended(tmp_path, "local", mode, 2), alone) < 1e-5, mode
