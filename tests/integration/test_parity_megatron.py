@@ -131,6 +131,7 @@ def test_megatron_trains_as_fsdp_does_in_every_layout(name: str, slow: dict[str,
     check_case(slow[name], by_fsdp(KINDS.get(name, "qwen2")))
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 def test_megatron_trains_as_fsdp_does_on_padded_rows(nightly: dict[str, dict[str, Any]]) -> None:
     check_case(nightly["padded-pp2"], by_fsdp("qwen2"))
@@ -156,6 +157,7 @@ def test_adapters_train_as_those_of_fsdp_do(slow: dict[str, dict[str, Any]]) -> 
     check_adapted(slow["adapters-tp2"], ADAPTED["adapters-tp2"])
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in ADAPTED if name in NIGHTLY])
 def test_adapters_train_as_those_of_fsdp_do_in_every_layout(
@@ -180,6 +182,7 @@ def test_value_heads_train_as_those_of_fsdp_do(name: str, slow: dict[str, dict[s
     check_valued(slow[name])
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in VALUED if name in NIGHTLY])
 def test_value_heads_train_as_those_of_fsdp_do_in_every_layout(
