@@ -125,7 +125,8 @@ class RunAhead:
     def _ask(self, flow: Flow, step: int) -> None:
         last = min(step + self.lag, self._steps - 1)
         wanted = [number for number in range(step, last + 1) if number not in self._made]
-        if all(made.done() for made in self._made.values()) and not wanted:
+        open_ones = self._parts is not None and not all(made.done() for made in self._made.values())
+        if not wanted and not open_ones:
             self._note(step, flow.sync.newest())
             return
         self._made |= {number: Future() for number in wanted}
