@@ -36,7 +36,7 @@ from torch import Tensor
 from rlinf_core.api import HostSpec, WeightBucket
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.local import LocalEngine
-from rlinf_core.comm.weights import copy_into
+from rlinf_core.comm.places import copy_into
 from rlinf_core.roles.weights import Publisher, Receiver, WeightSync
 from rlinf_core.worker import WorkerContext, WorkerGroup
 

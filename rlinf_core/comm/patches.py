@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api.backend import WeightBucket
-from rlinf_core.comm.weights import Changes, cast_bucket, octets
+from rlinf_core.comm.places import cast_bucket, octets
+from rlinf_core.comm.weights import Changes
 from rlinf_core.errors import ModelError
 
 if TYPE_CHECKING:

@@ -8,59 +8,25 @@ is killed leaves nothing behind.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import secrets
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlinf_core.api.backend import WeightBucket
+from rlinf_core.comm.live import LiveParameters
+from rlinf_core.comm.places import Extent, Place, Region, arranged, copy_into, map_extent, octets, touch, view
 from rlinf_core.comm.segments import new_descriptor
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-_ALIGNED = 64  # bytes, of tensors
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _EXTENT = 2**34  # bytes; every one costs a descriptor
-_POPULATE_WRITE = 23  # of madvise, from Linux 5.14 on
 _SAMPLED = 4096  # entries
-_PLAIN_FROM = 64 * 1024  # bytes from which numpy's copy, which is the C library's, is the faster one
-
-
-@dataclass(frozen=True)
-class Place:
-    """A tensor in a region."""
-
-    name: str
-    dtype: str  # such as "bfloat16"
-    shape: tuple[int, ...]
-    begin: int
-
-
-@dataclass(frozen=True)
-class Extent:
-    """A part of a slot that is mapped as one, most of which holds nothing yet."""
-
-    board: str  # different for every sender
-    process: int
-    descriptor: int  # there
-    begin: int
-    size: int
-
-
-@dataclass(frozen=True)
-class Region:
-    """A part of an extent."""
-
-    extent: Extent
-    begin: int
-    size: int
 
 
 @dataclass(frozen=True)
@@ -68,8 +34,7 @@ class SharedBucket:
     """A bucket that lies in shared memory; a message of a few bytes."""
 
     version: int
-    region: Region
-    places: tuple[Place, ...]
+    places: tuple[tuple[Region, Place], ...]
     last: bool = False
 
 
@@ -92,6 +57,7 @@ class _Slot:
     board: str
     descriptor: int
     version: int = -1
+    names: set[str] = field(default_factory=set)  # of the version, wherever they lie
     places: dict[str, tuple[Region, Place]] = field(default_factory=dict)
     lasting: bool = False  # a part of what it holds will not be sent again
     regions: list[Region] = field(default_factory=list)
@@ -141,18 +107,23 @@ class WeightBoard:
         self._slot: _Slot | None = None
         self._before: _Slot | None = None  # where the version before lies
         self.changes = Changes()
+        self._live = LiveParameters(self._name)
+        self._shows = False
         weakref.finalize(self, _close_all, self._slots).atexit = False
 
-    def begin(self, version: int, in_use: Collection[int], *, whole: bool) -> None:
+    def begin(self, version: int, in_use: Collection[int], *, whole: bool, live: bool = False) -> None:
         """Start on a version; those `in_use` stay as they are. `whole`: it brings all weights, and later
-        ones perhaps only a part of them."""
+        ones perhaps only a part of them. `live`: parameters may be shown where they are, for receivers that
+        do nothing while they change."""
         free = (slot for slot in self._slots if slot.version not in in_use and not slot.lasting)
         slot = next(free, None)
         if slot is None:
             slot = _Slot(self._name, new_descriptor())
             self._slots.append(slot)
         slot.version, slot.lasting, slot.used = version, whole, 0
+        slot.names.clear()
         slot.places.clear()
+        self._shows = live
         self._before = None if slot is self._slot else self._slot
         self._slot = slot
         self.changes = Changes()
@@ -162,23 +133,34 @@ class WeightBoard:
         slot = self._slot
         if slot is None:
             raise RuntimeError("write before begin")
-        places, size = arranged(bucket.tensors, dtype)
+        shown = self._live.show(bucket.tensors) if self._shows else {}
+        slot.names.update(bucket.tensors)
+        rest = {name: tensor for name, tensor in bucket.tensors.items() if name not in shown}
+        written = self._copy(slot, rest, dtype) if rest else {}
+        return SharedBucket(bucket.version, (*shown.values(), *written.values()), bucket.last)
+
+    def _copy(
+        self, slot: _Slot, tensors: Mapping[str, Tensor], dtype: str
+    ) -> dict[str, tuple[Region, Place]]:
+        places, size = arranged(tensors, dtype)
         region = slot.region(size)
         memory = slot.memory(region)
+        written = {place.name: (region, place) for place in places}
+        slot.places |= written
         for place in places:
             target = view(memory, region, place)
-            copy_into(target, bucket.tensors[place.name])
-            slot.places[place.name] = (region, place)
+            copy_into(target, tensors[place.name])
             self._compare(target, place.name)
             self.changes.sent_bytes += target.nbytes
-        return SharedBucket(bucket.version, region, tuple(places), bucket.last)
+        return written
 
     def end(self) -> None:
         """The version is complete. Versions before it that hold nothing else may be overwritten once they
         are out of use."""
         done = self._slot
+        self._live.settle()
         for slot in self._slots:
-            if done is not None and slot is not done and slot.places.keys() <= done.places.keys():
+            if done is not None and slot is not done and slot.names <= done.names:
                 slot.lasting = False
 
     def _compare(self, now: Tensor, name: str) -> None:
@@ -210,14 +192,13 @@ class WeightReader:
         self._touched: set[Region] = set()
 
     def open(self, shared: SharedBucket) -> WeightBucket:
-        """The bucket, its tensors views that stay as they are until a later version is installed: parameters,
-        whose data a receiver may take for its own. Raises `OSError` where the sender is gone."""
+        """The bucket, its tensors views that stay as they are while this version is in use: parameters, whose
+        data a receiver may take for its own. Raises `OSError` where the sender is gone."""
         import torch
 
-        memory = self._memory(shared.region)
         tensors: dict[str, Tensor] = {
-            place.name: torch.nn.Parameter(view(memory, shared.region, place), requires_grad=False)
-            for place in shared.places
+            place.name: torch.nn.Parameter(view(self._memory(region), region, place), requires_grad=False)
+            for region, place in shared.places
         }
         return WeightBucket(shared.version, tensors, shared.last)
 
@@ -239,17 +220,6 @@ class WeightReader:
         return self._mapped[extent]
 
 
-def map_extent(descriptor: int, extent: Extent) -> mmap.mmap:
-    """Its memory, which costs nothing before it is touched."""
-    return mmap.mmap(descriptor, extent.size, flags=mmap.MAP_SHARED, offset=extent.begin)
-
-
-def touch(memory: mmap.mmap, region: Region) -> None:
-    """Have the system map a region at once, where it can, and not page by page as it is used."""
-    with contextlib.suppress(OSError):
-        memory.madvise(_POPULATE_WRITE, region.begin, region.size)
-
-
 def sampled_share(before: Tensor, now: Tensor) -> float:
     """Of the entries whose bits differ, by one block of 4096 in 32."""
     kind = f"u{now.element_size()}"
@@ -267,77 +237,3 @@ def _close_all(slots: list[_Slot]) -> None:
     for slot in slots:
         os.close(slot.descriptor)
     slots.clear()
-
-
-def arranged(tensors: Mapping[str, Tensor], dtype: str = "") -> tuple[list[Place], int]:
-    """Places for these tensors one behind the other, floats in `dtype`, and how much they take."""
-    import torch
-
-    places, begin = [], 0
-    for name, tensor in tensors.items():
-        kind: torch.dtype = tensor.dtype
-        if dtype and tensor.is_floating_point():
-            kind = getattr(torch, dtype)
-        places.append(Place(name, str(kind).removeprefix("torch."), tuple(tensor.shape), begin))
-        begin = -(-(begin + kind.itemsize * tensor.numel()) // _ALIGNED) * _ALIGNED
-    return places, begin
-
-
-def cast_bucket(bucket: WeightBucket, dtype: str) -> WeightBucket:
-    """The bucket, floats as `dtype` ("" = as they are)."""
-    import torch
-
-    if not dtype:
-        return bucket
-    kind: torch.dtype = getattr(torch, dtype)
-    tensors = {
-        name: tensor.detach().to(kind) if tensor.is_floating_point() and tensor.dtype != kind else tensor
-        for name, tensor in bucket.tensors.items()
-    }
-    return WeightBucket(bucket.version, tensors, bucket.last)
-
-
-def common_dtype(tensors: Iterable[Tensor]) -> str:
-    """The dtype of all floats; "" where there is more than one."""
-    kinds = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
-    return str(kinds.pop()).removeprefix("torch.") if len(kinds) == 1 else ""
-
-
-def view(memory: mmap.mmap, region: Region, place: Place) -> Tensor:
-    """The tensor at a place of a region."""
-    import torch
-
-    kind: torch.dtype = getattr(torch, place.dtype)
-    count = prod(place.shape)
-    if not count:
-        return torch.empty(place.shape, dtype=kind)
-    return torch.frombuffer(memory, dtype=kind, count=count, offset=region.begin + place.begin).reshape(
-        place.shape
-    )
-
-
-def copy_into(target: Tensor, source: Tensor) -> None:
-    """`target.copy_(source)`, at the speed of memory where nothing else is to be done."""
-    import torch
-
-    same = target.dtype == source.dtype and target.shape == source.shape
-    on_host = target.device.type == source.device.type == "cpu"
-    if same and on_host and target.nbytes >= _PLAIN_FROM and _plain(target) and _plain(source):
-        octets(target)[:] = octets(source)
-    else:
-        with torch.no_grad():
-            target.copy_(source)
-
-
-def octets(tensor: Tensor) -> Any:  # Any: numpy's stubs
-    """The bytes of a contiguous tensor in host memory as an array, uncopied."""
-    import torch
-
-    return tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
-
-
-def _plain(tensor: Tensor) -> bool:
-    import torch
-
-    kind = type(tensor) in (torch.Tensor, torch.nn.Parameter)
-    return kind and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()

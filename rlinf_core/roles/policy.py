@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from numpy.typing import NDArray
 
+from rlinf_core.comm.places import common_dtype, copy_into
 from rlinf_core.comm.spans import span
-from rlinf_core.comm.weights import common_dtype, copy_into
 from rlinf_core.errors import ModelError
 from rlinf_core.roles.setup import Spaces, build_acting_module, build_model
 from rlinf_core.roles.weights import Receiver

@@ -53,13 +53,15 @@ class Publisher(Worker):
         trainable_only: bool,
         way: Transport | None = None,
         in_use: Sequence[int] = (),
+        live: bool = False,
         dtype: str = "",
     ) -> Generator[list[Any], None, Published]:
         """Give the current weights to the receiver in this process (`local`: by rank, its name) and, on
         rank 0 with `remote`, to the driver. All ranks take part.
 
         What goes to the driver is fit for one way, floats as `dtype`: with shared memory it only tells where
-        the weights lie, which is not where versions `in_use` do. Without a way it is the buckets themselves.
+        the weights lie, which is not where versions `in_use` do, and with `live` is where the parameters
+        themselves are. Without a way it is the buckets themselves.
         """
         yields = remote and self.context.rank == 0
         kept: list[Any] = []
@@ -70,7 +72,7 @@ class Publisher(Worker):
                     kept.append(bucket if outlet is None else outlet.write(bucket, dtype))
                 yield bucket
 
-        outlet = self._outlet(way, in_use, whole=not trainable_only) if yields else None
+        outlet = self._outlet(way, in_use, whole=not trainable_only, live=live) if yields else None
         buckets = pass_on(self.trainer.weights(trainable_only=trainable_only))
         name = local.get(self.context.rank)
         if name is not None:
@@ -87,10 +89,10 @@ class Publisher(Worker):
         return Published(self.trainer.version, None if outlet is None else outlet.changes)
 
     def _outlet(
-        self, way: Transport | None, in_use: Sequence[int], *, whole: bool
+        self, way: Transport | None, in_use: Sequence[int], *, whole: bool, live: bool
     ) -> WeightBoard | Differ | None:
         if way is Transport.SHARED_MEMORY:
-            self.board.begin(self.trainer.version, in_use, whole=whole)
+            self.board.begin(self.trainer.version, in_use, whole=whole, live=live)
             return self.board
         if way is Transport.SOCKET:
             self.differ.begin(self.trainer.version, whole=whole)
@@ -175,8 +177,8 @@ class Weights:
 
 class WeightSync:
     """Brings the receivers to the actor's version. Where both sit in one process nothing is copied
-    on the way; on one machine the weights are written once, into memory that all receivers read; to other
-    machines they go in buckets."""
+    on the way. On one machine receivers read the parameters where they are; weights that are taken now and
+    given later are written into memory of their own. To other machines goes what has changed."""
 
     def __init__(self, actor: WorkerGroup, receivers: WorkerGroup) -> None:
         self.actor = actor
@@ -192,6 +194,8 @@ class WeightSync:
         near = {id(actor.members[rank][0]) for rank in self._local}
         self._others = [member for member in receivers.members if id(member[0]) not in near]
         self._dtype = ""  # of floats in other processes
+        self._live = True  # receivers do nothing while weights change
+        self._shown = False  # they see the parameters themselves
         self._held: list[int] = []  # versions that receivers have, or will be given
         self._holding = threading.Lock()
 
@@ -207,6 +211,7 @@ class WeightSync:
             group.stage("receive", sent, route="broadcast").collect()
             self._note(sent)
             local = {}
+        self._shown = self._live
         if not self._ways:
             self._publish(local, None).collect()
         self.version = version
@@ -215,9 +220,11 @@ class WeightSync:
     def take(self) -> Weights:
         """The actor's weights as they are now, for receivers in other processes that still act with older
         ones. What is taken is given, in that order."""
+        self._live = False
         version = self.newest()
-        if version == self.version:
+        if version == self.version and not self._shown:
             return Weights(version)
+        self._shown = False
         taken = {}
         for _, transport in self._ways:
             sent = self._publish({}, transport)
@@ -276,5 +283,6 @@ class WeightSync:
             trainable_only=self.version >= 0,
             way=transport,
             in_use=sorted(self._held),
+            live=self._live,
             dtype=self._dtype,
         )

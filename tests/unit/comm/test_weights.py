@@ -14,15 +14,8 @@ import torch
 from torch import Tensor
 
 from rlinf_core.api import WeightBucket
-from rlinf_core.comm.weights import (
-    SharedBucket,
-    WeightBoard,
-    WeightReader,
-    arranged,
-    cast_bucket,
-    common_dtype,
-    copy_into,
-)
+from rlinf_core.comm.places import arranged, cast_bucket, common_dtype, copy_into
+from rlinf_core.comm.weights import SharedBucket, WeightBoard, WeightReader
 
 DTYPES = (
     torch.float32,
@@ -170,7 +163,7 @@ def test_floats_are_cast_by_the_sender_and_nothing_else_is() -> None:
     got = reader.open(shared).tensors
     assert torch.equal(got["weight"], weight.to(torch.bfloat16))
     assert torch.equal(got["count"], count)
-    assert shared.region.size < weight.nbytes
+    assert shared.places[0][0].size < weight.nbytes
     sent = cast_bucket(bucket, "bfloat16").tensors
     assert torch.equal(sent["weight"], got["weight"])
     assert sent["count"] is count
@@ -202,3 +195,41 @@ def test_places_do_not_overlap_and_are_aligned() -> None:
     )
     assert [(place.name, place.begin) for place in places] == [("a", 0), ("b", 64), ("c", 64)]
     assert size == 64 + 128
+
+
+def test_live_parameters_are_seen_where_they_are_and_nothing_is_copied() -> None:
+    flat = torch.zeros(600_000)
+    named = {"a": torch.nn.Parameter(flat[:500_000].view(500, 1000)), "b": torch.nn.Parameter(flat[500_000:])}
+    board, reader = WeightBoard(), WeightReader()
+
+    def shown(version: int, extra: dict[str, Tensor]) -> dict[str, Tensor]:
+        board.begin(version, [], whole=version == 0, live=True)
+        shared = board.write(WeightBucket(version, {**named, **extra}))
+        board.end()
+        return reader.open(shared).tensors
+
+    seen = shown(0, {"copied": torch.ones(3)})
+    assert board.changes.sent_bytes == 12
+    flat.fill_(7.0)
+    assert seen["a"].shape == (500, 1000)
+    assert {float(seen[name].min()) for name in named} == {7.0}
+    again = shown(1, {})
+    assert board.changes.sent_bytes == 0
+    assert again["b"].data_ptr() == seen["b"].data_ptr()
+
+
+def test_small_or_foreign_parameters_are_copied() -> None:
+    board = WeightBoard()
+    board.begin(0, [], whole=True, live=True)
+    large = torch.zeros(400_000)
+    board.write(
+        WeightBucket(
+            0,
+            {
+                "small": torch.nn.Parameter(torch.zeros(10)),
+                "copy": large,
+                "transposed": torch.nn.Parameter(torch.zeros(600, 700).T),
+            },
+        )
+    )
+    assert board.changes.sent_bytes == 4 * (10 + 400_000 + 420_000)

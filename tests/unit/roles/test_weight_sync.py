@@ -30,9 +30,11 @@ def hosts() -> Iterator[list[Host]]:
     engine.stop()
 
 
-def groups(hosts: list[Host], receivers: int = 1, **options: object) -> tuple[WorkerGroup, WorkerGroup]:
+def groups(
+    hosts: list[Host], receivers: int = 1, *, live: bool = False, **options: object
+) -> tuple[WorkerGroup, WorkerGroup]:
     actor, *others = hosts[: 1 + receivers]
-    sender = WorkerGroup.create("actor", "weight_workers:Sender", [actor], {}, ["cpu"], 0)
+    sender = WorkerGroup.create("actor", "weight_workers:Sender", [actor], {"live": live}, ["cpu"], 0)
     devices = ["cpu"] * receivers
     return sender, WorkerGroup.create("rollout", "weight_workers:Taker", others, options, devices, 0)
 
@@ -64,7 +66,7 @@ def test_all_receivers_hold_the_actors_version_after_each_update(made: Make, apa
         assert held(receivers) == [(version, parameters(version))] * 2
         actor.call("train").wait()
     assert sync.metrics["sync/changed_share"] == pytest.approx(1.0)
-    assert sync.metrics["sync/mb"] == pytest.approx((70_030 * 4 + 24) / 2**20)
+    assert sync.metrics["sync/mb"] == pytest.approx((300_030 * 4 + 24) / 2**20)
     assert [way for _, way in sync._ways] == [Transport.SOCKET if apart else Transport.SHARED_MEMORY]
 
 
@@ -90,6 +92,26 @@ def test_weights_that_are_taken_stay_as_they_are_until_they_are_given(made: Make
         assert held(receivers) == [(version, parameters(version))]
 
 
+def test_parameters_are_seen_where_they_are_and_not_once_they_are_taken(made: Make) -> None:
+    actor, receivers = made(live=True)
+    sync = WeightSync(actor, receivers)
+    for version in range(2):
+        sync()
+        assert held(receivers) == [(version, parameters(version))]
+        actor.call("train").wait()
+    assert held(receivers)[0][1]["layer"] == 2.0  # which nobody may look at before the next update
+    assert sync.metrics["sync/mb"] < 0.001
+    sync()
+    taken = sync.take()
+    assert taken.buckets  # though nothing is new
+    actor.call("train").wait()
+    sync.give(taken)
+    assert held(receivers) == [(2, parameters(2))]
+    sync()
+    actor.call("train").wait()
+    assert held(receivers) == [(3, parameters(3))]
+
+
 def test_floats_come_as_the_receiver_keeps_them(made: Make) -> None:
     actor, receivers = made(dtype="bfloat16")
     WeightSync(actor, receivers)()
@@ -101,8 +123,9 @@ def test_nothing_is_sent_twice(made: Make) -> None:
     sync = WeightSync(actor, receivers)
     sync()
     sync()
-    assert not sync.take().buckets
     assert receivers.call("loads").wait() == [1]
+    sync.give(sync.take())
+    assert not sync.take().buckets
 
 
 def test_two_versions_in_one_update_are_refused(made: Make) -> None:

@@ -16,7 +16,7 @@ from rlinf_core.roles.weights import Publisher, Receiver
 from rlinf_core.worker import WorkerContext
 
 Sent = tuple[int, dict[str, float]]
-SIZES = {"embedding": 200_000, "layer": 70_000, "norm": 30, "steps": 3}
+SIZES = {"embedding": 200_000, "layer": 300_000, "norm": 30, "steps": 3}
 FROZEN = "embedding"
 
 
@@ -28,12 +28,15 @@ def parameters(version: int) -> dict[str, float]:
 class Weights:
     """As much of a trainer as an update sees."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, live: bool) -> None:
         self.version = 0
-        self.tensors = {
+        self.tensors: dict[str, torch.Tensor] = {
             name: torch.zeros(size, dtype=torch.int64 if name == "steps" else torch.float32)
             for name, size in SIZES.items()
         }
+        if live:
+            for name in ("embedding", "layer"):
+                self.tensors[name] = torch.nn.Parameter(self.tensors[name], requires_grad=False)
 
     def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
         """One tensor a bucket."""
@@ -45,9 +48,9 @@ class Weights:
 class Sender(Publisher):
     """Has weights that change."""
 
-    def __init__(self, context: WorkerContext) -> None:
+    def __init__(self, context: WorkerContext, *, live: bool = False) -> None:
         super().__init__(context)
-        self.trainer: Any = Weights()
+        self.trainer: Any = Weights(live=live)
 
     def train(self) -> None:
         """The next version, in place."""

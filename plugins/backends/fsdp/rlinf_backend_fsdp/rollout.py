@@ -15,7 +15,7 @@ from rlinf_backend_fsdp.rollout_rows import Rows
 from rlinf_backend_fsdp.rollout_sampling import draw
 from rlinf_core.adapters import adapted_module
 from rlinf_core.api import Decoder, LoRAConfig, Model, RolloutEngine, WeightBucket
-from rlinf_core.comm.weights import common_dtype, copy_into
+from rlinf_core.comm.places import common_dtype, copy_into
 from rlinf_core.errors import ModelError
 from rlinf_core.shelf import Shelf, lend, stored_bytes
 from rlinf_core.types import Prompt, Request, Sample, Sampling
