@@ -1,19 +1,24 @@
 """Claim: weights reach a rollout process of the same machine at half of memcpy's speed or more.
 
-A model in the shapes of Qwen2-0.5B (494 million parameters, bfloat16, untied from its head as trainers send
-it) goes from an actor to a rollout in another process by `WeightSync`, as in a run: the actor's parameters
-change, and a sync is timed on the driver from its call to its return, when the rollout has installed the
-version in parameters of its own. Keys: `bandwidth_over_memcpy` (bytes of the weights by the seconds of a
-sync, over one thread's copy of as many bytes between touched memory of one process), `adopted_over_memcpy`
-(the same where the rollout takes the shared memory for its parameters, as the engine `hf` does),
-`over_fastest_peer` (the fastest of gloo's broadcast between two processes, Ray's object store, and a
-safetensors file that is written and read, in /dev/shm or on disk; each receiver copies into its parameters,
-as ours does). What changes, sync by sync, is checked in the receiver.
+A model in the shapes of Qwen2-0.5B (494 million parameters, bfloat16) goes from an actor to a rollout in
+another process by `WeightSync`, as in a run: the actor's parameters change in place, and a sync is timed on
+the driver from its call to its return, when the rollout has the version. After every sync, what the rollout
+has is compared with what the actor has. Keys: `bandwidth_over_memcpy` (bytes of the weights by the seconds
+of a sync, where the rollout copies into parameters of its own, over one thread's copy of as many bytes
+between touched memory of one process), `adopted_ms` (the same where the rollout takes the memory that it is
+shown for its parameters, as the engine `hf` does), `taken_over_memcpy` (where the version is written first
+and copied by the rollout later, as when training is asynchronous). Peers are gloo's broadcast between two
+processes, Ray's object store, and a safetensors file that is written and read, in /dev/shm or on disk:
+`copied_over_fastest_peer` where each receiver copies into its parameters, `over_fastest_peer` where each
+uses what it was given. `patch_...`: what is sent to another machine after one step of 1e-6 in the
+parameters' float32 copies, measured on four layers and scaled to all parameters: the share of entries that
+changed, bytes over those of the whole, milliseconds to find, encode, apply and check them.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -31,11 +36,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 from common import CACHE, PEER_PYTHON, finish, say
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlinf_core.api import HostSpec, WeightBucket
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.local import LocalEngine
+from rlinf_core.comm.patches import Differ, Patched
 from rlinf_core.comm.places import copy_into
 from rlinf_core.roles.weights import Publisher, Receiver, WeightSync
 from rlinf_core.worker import WorkerContext, WorkerGroup
@@ -43,6 +49,7 @@ from rlinf_core.worker import WorkerContext, WorkerGroup
 BUCKET_BYTES = 64 << 20
 SYNCS = 3  # timed ones of a round
 LIMIT_S = 300
+PATCHED = tuple(f"model.layers.{number}." for number in range(4))
 PEER = Path(__file__).parent / "peers" / "weights.py"
 LAYERS, HIDDEN, MIDDLE, VOCABULARY, HEADS_KV = 24, 896, 4864, 151936, 128
 
@@ -66,17 +73,18 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
 
 def model() -> dict[str, Tensor]:
-    """Parameters as views of one touched piece of memory, so that peers can send them as one."""
+    """Parameters as views of one touched piece of memory, as the trainer of `fsdp` has them."""
     sizes = shapes()
     total = sum(int(np.prod(shape)) for shape in sizes.values())
     flat = torch.empty(total, dtype=torch.bfloat16)
     pattern = torch.randn(1 << 20).to(torch.bfloat16)
     for begin in range(0, total, len(pattern)):
         flat[begin : begin + len(pattern)] = pattern[: total - begin]
-    found, begin = {}, 0
+    found: dict[str, Tensor] = {}
+    begin = 0
     for name, shape in sizes.items():
         count = int(np.prod(shape))
-        found[name] = flat[begin : begin + count].view(shape)
+        found[name] = nn.Parameter(flat[begin : begin + count].view(shape), requires_grad=False)
         begin += count
     return found
 
@@ -165,11 +173,14 @@ class Ours:
         )
         self.sync = WeightSync(self.actor, self.rollout)
 
-    def seconds(self, share: float = 0.01) -> float:
+    def seconds(self, share: float = 0.01, *, taken: bool = False) -> float:
         """Of one sync, after which both hold the same. Raises `SystemExit` where they do not."""
         sent = self.actor.call("train", share).wait()[0]
         began = time.perf_counter()
-        self.sync()
+        if taken:
+            self.sync.give(self.sync.take())
+        else:
+            self.sync()
         took = time.perf_counter() - began
         if self.rollout.call("digest").wait()[0] != sent:
             raise SystemExit("the rollout does not hold what the actor sent")
@@ -197,10 +208,32 @@ def tensor_bytes() -> list[int]:
     return [2 * int(np.prod(shape)) for shape in shapes().values()]
 
 
-def peer_seconds(kind: str, *folder: str) -> list[float]:
+def patch_figures() -> dict[str, float]:
+    """Of one step, by changed entries."""
+    count = sum(int(np.prod(shape)) for name, shape in shapes().items() if name.startswith(PATCHED))
+    torch.manual_seed(0)
+    weights, step = 0.02 * torch.randn(count), torch.randn(count).sign_()
+    differ, patched = Differ(), Patched()
+    times = []
+    for version in range(1 + SYNCS):
+        differ.begin(version, whole=version == 0)
+        began = time.perf_counter()
+        patched.open(differ.write(WeightBucket(version, {"weights": weights}, last=True), "bfloat16"))
+        times.append(time.perf_counter() - began)
+        weights.add_(step, alpha=1e-6)
+    changes = differ.changes
+    scale = sum(tensor_bytes()) / (2 * count)
+    return {
+        "patch_share": changes.changed / changes.entries,
+        "patch_bytes": changes.sent_bytes / (2 * count),
+        "patch_ms": 1e3 * scale * statistics.median(times[1:]),
+    }
+
+
+def peer_seconds(kind: str, how: str, *folder: str) -> list[float]:
     """Of each sync of a peer but the first; nothing where it is not installed."""
     python = str(PEER_PYTHON) if kind == "ray" and PEER_PYTHON.exists() else sys.executable
-    command = [python, str(PEER), kind, str(sum(tensor_bytes())), str(1 + SYNCS), *folder]
+    command = [python, str(PEER), kind, str(sum(tensor_bytes())), str(1 + SYNCS), how, *folder]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
@@ -215,38 +248,55 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
     times: dict[str, list[float]] = {}
-    copies, takes = Ours(adopts=False), Ours(adopts=True)
-    for ours in (copies, takes):  # memory that is touched for the first time
-        for _ in range(2):
-            ours.seconds()
+    copies, takes, later = Ours(adopts=False), Ours(adopts=True), Ours(adopts=False)
+    for _ in range(3):  # memory that is touched for the first time
+        copies.seconds()
+        takes.seconds()
+        later.seconds(taken=True)
     with tempfile.TemporaryDirectory(dir=CACHE.parent) as disk:
-        peers = {"gloo": (), "ray": (), "files_in_memory": ("/dev/shm",), "files_on_disk": (disk,)}
+        folders: dict[str, tuple[str, ...]] = {
+            "gloo": (),
+            "ray": (),
+            "memory": ("/dev/shm",),
+            "disk": (disk,),
+        }
         for number in range(rounds):
             took = {
                 "memcpy": memcpy_seconds(SYNCS),
-                "sync": statistics.median(copies.seconds() for _ in range(SYNCS)),
+                "copied": statistics.median(copies.seconds() for _ in range(SYNCS)),
                 "adopted": statistics.median(takes.seconds() for _ in range(SYNCS)),
+                "taken": statistics.median(later.seconds(taken=True) for _ in range(SYNCS)),
             }
-            for name, folder in peers.items():
-                found = peer_seconds(name, *folder)
+            for (name, folder), how in itertools.product(folders.items(), ("copy", "use")):
+                found = peer_seconds(name, how, *folder)
                 if found:
-                    took[name] = statistics.median(found)
+                    took[f"{name}_{how}"] = statistics.median(found)
             for name, seconds in took.items():
                 times.setdefault(name, []).append(seconds)
             say(f"round {number}: " + ", ".join(f"{name} {each:.3f} s" for name, each in took.items()))
-    copies.close()
-    takes.close()
-    medians = {name: statistics.median(each) for name, each in times.items()}
-    fastest = min(medians[name] for name in peers if name in medians)
+    for ours in (copies, takes, later):
+        ours.close()
+    finish(figures({name: statistics.median(each) for name, each in times.items()}), "rlinf-core", "torch")
+
+
+def figures(medians: dict[str, float]) -> dict[str, float]:
+    """Ratios, and what they are made of."""
     result = {
-        "bandwidth_over_memcpy": medians["memcpy"] / medians["sync"],
-        "over_fastest_peer": fastest / medians["sync"],
-        "adopted_over_memcpy": medians["memcpy"] / medians["adopted"],
-        "adopted_over_fastest_peer": fastest / medians["adopted"],
+        "bandwidth_over_memcpy": medians["memcpy"] / medians["copied"],
+        "over_fastest_peer": fastest(medians, "_use") / medians["adopted"],
+        "copied_over_fastest_peer": fastest(medians, "_copy") / medians["copied"],
+        "taken_over_memcpy": medians["memcpy"] / medians["taken"],
+        "adopted_ms": 1e3 * medians["adopted"],
+        **patch_figures(),
         "bytes": sum(tensor_bytes()),
         **{f"{name}_seconds": seconds for name, seconds in medians.items()},
     }
-    finish({k: round(v, 4) for k, v in result.items()}, "rlinf-core", "torch", "safetensors")
+    return {name: round(value, 4) for name, value in result.items()}
+
+
+def fastest(medians: dict[str, float], ending: str) -> float:
+    """Of the peers."""
+    return min(seconds for name, seconds in medians.items() if name.endswith(ending))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Other ways for the same weights from one process to another: gloo, Ray's object store, safetensors files.
 
-`python weights.py KIND BYTES SYNCS [FOLDER]` prints the seconds of each sync as one list. The receiver
-copies into touched memory of its own, as it does in the benchmark.
+`python weights.py gloo|ray|memory|disk BYTES SYNCS copy|use [FOLDER]` prints the seconds of each sync as one
+list. The receiver copies into touched memory of its own, or uses what it was given; with gloo that is one.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def gloo(size: int, syncs: int) -> list[float]:
     return times
 
 
-def ray_store(size: int, syncs: int) -> list[float]:
-    """Put by one process, got by an actor, which copies."""
+def ray_store(size: int, syncs: int, how: str) -> list[float]:
+    """Put by one process, got by an actor."""
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=5 * size // 2)
@@ -77,8 +77,12 @@ def ray_store(size: int, syncs: int) -> list[float]:
             self.weights = np.full(size, 1, np.uint8)
 
         def take(self, sent: np.ndarray) -> None:
-            """Copy."""
-            self.weights[:] = sent
+            """Copy, or look at both ends."""
+            if how == "copy":
+                self.weights[:] = sent
+            else:
+                self.weights = sent
+                _ = sent[0], sent[-1]
 
     receiver = Receiver.remote(size)  # type: ignore[attr-defined]
     weights = np.full(size, 2, np.uint8)
@@ -91,7 +95,7 @@ def ray_store(size: int, syncs: int) -> list[float]:
     return times
 
 
-def file_reader(path: str, size: int, pipe: Connection) -> None:
+def file_reader(path: str, size: int, how: str, pipe: Connection) -> None:
     """Load what is there whenever told to."""
     import torch
     from safetensors.torch import load_file
@@ -100,11 +104,12 @@ def file_reader(path: str, size: int, pipe: Connection) -> None:
     weights = torch.full((size // 2,), 1.0, dtype=torch.bfloat16)
     pipe.send(None)
     while pipe.recv():
-        weights.copy_(load_file(path)["weights"])
+        loaded = load_file(path)["weights"]
+        weights = weights.copy_(loaded) if how == "copy" else loaded
         pipe.send(None)
 
 
-def files(size: int, syncs: int, folder: str) -> list[float]:
+def files(size: int, syncs: int, how: str, folder: str) -> list[float]:
     """One process writes a file, the other maps it and copies."""
     import torch
     from safetensors.torch import save_file
@@ -113,7 +118,7 @@ def files(size: int, syncs: int, folder: str) -> list[float]:
     path = str(Path(folder) / f"weights-{os.getpid()}.safetensors")
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    reader = context.Process(target=file_reader, args=(path, size, there))
+    reader = context.Process(target=file_reader, args=(path, size, how, there))
     reader.start()
     weights = torch.full((size // 2,), 2.0, dtype=torch.bfloat16)
     times = []
@@ -135,13 +140,13 @@ def files(size: int, syncs: int, folder: str) -> list[float]:
 
 def main() -> None:
     """Command line."""
-    kind, size, syncs, *folder = sys.argv[1:]
+    kind, size, syncs, how, *folder = sys.argv[1:]
     if kind == "gloo":
         times = gloo(int(size), int(syncs))
     elif kind == "ray":
-        times = ray_store(int(size), int(syncs))
+        times = ray_store(int(size), int(syncs), how)
     else:
-        times = files(int(size), int(syncs), folder[0])
+        times = files(int(size), int(syncs), how, folder[0])
     print(json.dumps(times))
 
 

@@ -100,8 +100,16 @@ def environments() -> Iterator[Finding]:
             yield Finding("environment", name, "broken", f"{environment.state}: {folder}", advice)
 
 
-def command(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    comm: Annotated[
+        bool, typer.Option("--comm", help="Measure messages and weights between processes instead.")
+    ] = False,
+) -> None:
     """Say what this machine and installation have for runs; exit code 1 if something is broken."""
+    if comm:
+        _measure(as_json)
+        return
     found = [*machine(), *versions(), *health(), *environments()]
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in found], indent=2))
@@ -110,6 +118,25 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")]
         print_table(("part", "name", "state", "detail", "what to do"), rows)
     if any(each.state == "broken" for each in found):
         raise typer.Exit(1)
+
+
+def _measure(as_json: bool) -> None:
+    """Between processes on all GPUs, or two on the CPU."""
+    from rlinf_core.config.resolve import built_in
+    from rlinf_core.run.links import matrix
+
+    spec = plugins().get("engines", built_in()["layer"]["engine"])
+    count = len(inventory().cuda_devices)
+    devices = [f"cuda:{number}" for number in range(count)] or ["cpu", "cpu"]
+    pairs = list(matrix(spec.load()(spec.config()), devices))
+    if as_json:
+        typer.echo(json.dumps([{**asdict(pair), "gb_per_s": pair.gb_per_s} for pair in pairs], indent=2))
+        return
+    rows = [
+        (p.sender, p.receiver, p.way, f"{p.message_ms:.2f}", f"{p.update_ms:.1f}", f"{p.gb_per_s:.1f}")
+        for p in pairs
+    ]
+    print_table(("from", "to", "way", "message ms", "64 MB of weights ms", "GB/s"), rows)
 
 
 def _required(distribution: str) -> Iterator[str]:
