@@ -12,7 +12,9 @@ processes, Ray's object store, and a safetensors file that is written and read, 
 `copied_over_fastest_peer` where each receiver copies into its parameters, `over_fastest_peer` where each
 uses what it was given. `patch_...`: what is sent to another machine after one step of 1e-6 in the
 parameters' float32 copies, measured on four layers and scaled to all parameters: the share of entries that
-changed, bytes over those of the whole, milliseconds to find, encode, apply and check them.
+changed, bytes over those of the whole, milliseconds to find, encode, apply and check them. `control_ms`:
+the median time of small messages on one connection of the network while a message of a gigabyte passes,
+which takes `control_behind_ms`.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ import argparse
 import itertools
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -41,8 +45,10 @@ from torch import Tensor, nn
 from rlinf_core.api import HostSpec, WeightBucket
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.local import LocalEngine
+from rlinf_core.comm.network import listen_at
 from rlinf_core.comm.patches import Differ, Patched
 from rlinf_core.comm.places import copy_into
+from rlinf_core.comm.wire import Wire, pack
 from rlinf_core.roles.weights import Publisher, Receiver, WeightSync
 from rlinf_core.worker import WorkerContext, WorkerGroup
 
@@ -230,6 +236,39 @@ def patch_figures() -> dict[str, float]:
     }
 
 
+def control_ms(size: int = 2**30) -> dict[str, float]:
+    """How long small messages take on a connection of the network while one of so many bytes passes."""
+    with listen_at("127.0.0.1") as listener:
+        here = socket.create_connection(listener.getsockname())
+        there, _ = listener.accept()
+    left, right = Wire(here), Wire(there)
+    large = pack(np.zeros(size, np.uint8))
+    over = threading.Event()
+
+    def send_large() -> None:
+        left.send(1, 0, large)
+        over.set()
+
+    def send_small() -> None:
+        while not over.wait(0.02):
+            left.send(2, 0, pack(time.perf_counter()))
+        left.send(3, 0, pack(None))
+
+    began = time.perf_counter()
+    for function in (send_large, send_small):
+        threading.Thread(target=function).start()
+    times: list[float] = []
+    whole = 0.0
+    while (message := right.receive()) is not None and message.kind != 3:
+        if message.kind == 2:
+            times.append(time.perf_counter() - message.load())
+        elif message.kind == 1:
+            whole = time.perf_counter() - began
+    left.close()
+    right.close()
+    return {"control_ms": 1e3 * statistics.median(times), "control_behind_ms": 1e3 * whole}
+
+
 def peer_seconds(kind: str, how: str, *folder: str) -> list[float]:
     """Of each sync of a peer but the first; nothing where it is not installed."""
     python = str(PEER_PYTHON) if kind == "ray" and PEER_PYTHON.exists() else sys.executable
@@ -288,6 +327,7 @@ def figures(medians: dict[str, float]) -> dict[str, float]:
         "taken_over_memcpy": medians["memcpy"] / medians["taken"],
         "adopted_ms": 1e3 * medians["adopted"],
         **patch_figures(),
+        **control_ms(),
         "bytes": sum(tensor_bytes()),
         **{f"{name}_seconds": seconds for name, seconds in medians.items()},
     }

@@ -3,7 +3,7 @@
 A message is a fixed header and a body: a table of part sizes, the pickle stream, and the buffers
 that it refers to. A large body lies in a segment of the sender's pool, which the receiver has mapped:
 it is copied once, and used again when the receiver has dropped its last view. Between machines all bodies
-go through the socket.
+go through the socket, large ones in pieces: a small message waits for one of them and not for all.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import itertools
 import socket
 import struct
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,11 @@ __all__ = ["SHARED_FROM", "Message", "Packed", "Wire", "pack", "write_all"]
 SHARED_FROM = 128 * 1024  # bytes of a body; below, copies through the socket are cheaper
 _RELEASED = 255  # the kind of messages that give segments back [numbers]
 _FORGET = 254  # the kind of messages about segments that will not be used again [numbers]
+_PIECE = 253  # the kind of messages that are a piece of a later one's body, whose size stands for the call
+_PIECE_BYTES = 256 * 1024
+_SHARED, _IN_PIECES = 1, 2  # where a body is that does not follow its header
 _IOV_MAX = 512
-_HEADER = struct.Struct("<BBxxIQQ")  # kind, in shared memory?, number of parts, call id, body bytes
+_HEADER = struct.Struct("<BBxxIQQ")  # kind, where the body is, number of parts, call id, body bytes
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _REF = struct.Struct("<QQQQ?")  # the fields of `Ref`
 
@@ -65,6 +69,11 @@ class Wire:
         self.socket = sock
         self._shares = sock.family == socket.AF_UNIX
         self._sending = threading.Lock()
+        self._one_large = threading.Lock()  # is sent in pieces at a time
+        self._small = 0  # messages that wait for their turn
+        self._counting = threading.Lock()
+        self._gathered = memoryview(bytearray())  # of a body that comes in pieces
+        self._missing = 0
         self._pool = SegmentPool()
         self._reader = SegmentReader(self._release)
         self._released: deque[int] = deque()
@@ -73,13 +82,15 @@ class Wire:
         """Send one message. Raises `OSError` when the other end is gone."""
         shares = self._shares and packed.size >= SHARED_FROM
         segment = self._pool.place(packed.size) if shares else None
-        if segment is None:
+        if packed.size > _PIECE_BYTES and not self._shares:
+            self._send_in_pieces(kind, call, packed)
+        elif segment is None:
             header = _HEADER.pack(kind, 0, packed.parts, call, packed.size)
-            with self._sending:
+            with self._before_pieces():
                 write_all([header, *packed.pieces], self.socket.sendmsg)
         else:
             segment.write(packed.pieces)
-            header = _HEADER.pack(kind, 1, packed.parts, call, packed.size)
+            header = _HEADER.pack(kind, _SHARED, packed.parts, call, packed.size)
             self._send_shared(segment, header + _REF.pack(*segment.ref(0, packed.size)))
         self._tell(_FORGET, self._pool.retired())
         self._tell_released()
@@ -87,7 +98,7 @@ class Wire:
     def receive(self) -> Message | None:
         """The next message; None when the other end is gone.
 
-        Kinds of 254 and above are about shared memory: they are dealt with here and concern nobody else.
+        Kinds of 253 and above are about shared memory: they are dealt with here and concern nobody else.
         """
         try:
             message = self._receive()
@@ -106,6 +117,37 @@ class Wire:
         self.socket.close()
         self._pool.close()
         self._reader.close()
+
+    @contextlib.contextmanager
+    def _before_pieces(self) -> Iterator[None]:
+        """The next turn to send."""
+        with self._counting:
+            self._small += 1
+        try:
+            with self._sending:
+                yield
+        finally:
+            with self._counting:
+                self._small -= 1
+
+    def _send_in_pieces(self, kind: int, call: int, packed: Packed) -> None:
+        """And then the message without a body."""
+        with self._one_large:
+            for piece in packed.pieces:
+                whole = memoryview(piece).cast("B")
+                for begin in range(0, len(whole), _PIECE_BYTES):
+                    part = whole[begin : begin + _PIECE_BYTES]
+                    self._yield_to_small()
+                    with self._sending:
+                        header = _HEADER.pack(_PIECE, 0, 0, packed.size, len(part))
+                        write_all([header, part], self.socket.sendmsg)
+            with self._sending:
+                self.socket.sendall(_HEADER.pack(kind, _IN_PIECES, packed.parts, call, packed.size))
+
+    def _yield_to_small(self) -> None:
+        """A lock does not see to it that those who wait come before who has just had it."""
+        while self._small:
+            time.sleep(0.0001)
 
     def _send_shared(self, segment: Segment, header: bytes) -> None:
         with self._sending:
@@ -153,26 +195,41 @@ class Wire:
             if rest is None:
                 return None
             header += bytes(rest)
-        kind, shared, parts, call, size = _HEADER.unpack(header)
-        body = self._read(_REF.size if shared else size)
+        kind, where, parts, call, size = _HEADER.unpack(header)
+        if kind == _PIECE:
+            return Message(kind, 0, 0, bytearray()) if self._gather(call, size) else None
+        if where == _IN_PIECES:
+            gathered, self._gathered = self._gathered, memoryview(bytearray())
+            return Message(kind, call, parts, gathered)
+        body = self._read(_REF.size if where == _SHARED else size)
         if body is None:
             return None
-        if not shared:
+        if where != _SHARED:
             return Message(kind, call, parts, body)
         ref = Ref(*_REF.unpack(body))
         if descriptors:
             self._reader.learn(ref, descriptors[0])
         return Message(kind, call, parts, self._reader.open(ref))
 
+    def _gather(self, whole: int, size: int) -> bool:
+        """Take in a piece; False if the other end is gone."""
+        if not self._missing:
+            self._gathered, self._missing = memoryview(bytearray(whole)), whole
+        begin = whole - self._missing
+        self._missing -= size
+        return self._read_into(self._gathered[begin : begin + size])
+
     def _read(self, size: int) -> bytearray | None:
         body = bytearray(size)
-        view = memoryview(body)
+        return body if self._read_into(memoryview(body)) else None
+
+    def _read_into(self, view: memoryview) -> bool:
         while len(view):
             count = self.socket.recv_into(view)
             if not count:
-                return None
+                return False
             view = view[count:]
-        return body
+        return True
 
 
 def write_all(pieces: Sequence[Any], write: Callable[[Sequence[Any]], int]) -> None:

@@ -46,6 +46,8 @@ def test_a_wire_of_the_network_carries_large_arrays_in_its_stream(
     sender = threading.Thread(target=lambda: left.send(3, 9, pack([array, "x"])))
     sender.start()
     message = right.receive()
+    while message is not None and message.kind != 3:
+        message = right.receive()
     sender.join()
     assert message is not None
     got, text = message.load()
@@ -54,6 +56,54 @@ def test_a_wire_of_the_network_carries_large_arrays_in_its_stream(
     got[0] = 7  # writable, and its own memory
     assert array[0] == 0
     assert not left._pool._all
+
+
+def test_a_small_message_does_not_wait_behind_a_large_one(
+    far_ends: tuple[socket.socket, socket.socket],
+) -> None:
+    left, right = Wire(far_ends[0]), Wire(far_ends[1])
+    array = np.arange(8 * MB, dtype=np.int64)
+    large = threading.Thread(target=lambda: left.send(3, 1, pack(array)))
+    large.start()
+    assert right.receive() is not None  # a piece: the large one is on its way
+    small = [threading.Thread(target=lambda n=n: left.send(3, n, pack("now"))) for n in range(2, 6)]
+    for thread in small:
+        thread.start()
+    came = []
+    while len(came) < 5:
+        message = right.receive()
+        assert message is not None
+        if message.kind == 3:
+            came.append(message)
+    for thread in (large, *small):
+        thread.join(10)
+    assert sorted(message.call for message in came[:4]) == [2, 3, 4, 5]
+    assert came[4].call == 1
+    np.testing.assert_array_equal(came[4].load(), array)
+
+
+def test_large_messages_of_several_threads_arrive_whole(
+    far_ends: tuple[socket.socket, socket.socket],
+) -> None:
+    left, right = Wire(far_ends[0]), Wire(far_ends[1])
+    arrays = [np.full(MB + number, number) for number in range(4)]
+    threads = [
+        threading.Thread(target=lambda n=n: left.send(3, n, pack([arrays[n], arrays[n][:3]])))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    came = {}
+    while len(came) < 4:
+        message = right.receive()
+        assert message is not None
+        if message.kind == 3:
+            came[message.call] = message.load()
+    for thread in threads:
+        thread.join(10)
+    for number, (array, start) in came.items():
+        np.testing.assert_array_equal(array, arrays[number])
+        np.testing.assert_array_equal(start, arrays[number][:3])
 
 
 @pytest.mark.parametrize("way", ["near to far", "far to near", "far to far"])
