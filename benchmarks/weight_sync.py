@@ -30,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ from rlinf_core.roles.weights import Publisher, Receiver, WeightSync
 from rlinf_core.worker import WorkerContext, WorkerGroup
 
 BUCKET_BYTES = 64 << 20
-SYNCS = 3  # timed ones of a round
+SYNCS = 5  # timed ones of a round
 LIMIT_S = 300
 PATCHED = tuple(f"model.layers.{number}." for number in range(4))
 PEER = Path(__file__).parent / "peers" / "weights.py"
@@ -197,16 +197,18 @@ class Ours:
         self.engine.stop()
 
 
-def memcpy_seconds(count: int) -> float:
-    """Of copying all weights from touched memory to touched memory by one thread."""
-    source = np.full(sum(tensor_bytes()), 1, np.uint8)
-    target = np.full(len(source), 2, np.uint8)
-    times = []
-    for _ in range(count):
+class Memcpy:
+    """One thread's copy of all weights from touched memory to touched memory."""
+
+    def __init__(self) -> None:
+        self.source = np.full(sum(tensor_bytes()), 1, np.uint8)
+        self.target = np.full(len(self.source), 2, np.uint8)
+
+    def seconds(self) -> float:
+        """Of one copy."""
         began = time.perf_counter()
-        target[:] = source
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
+        self.target[:] = self.source
+        return time.perf_counter() - began
 
 
 def tensor_bytes() -> list[int]:
@@ -288,10 +290,15 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     times: dict[str, list[float]] = {}
     copies, takes, later = Ours(adopts=False), Ours(adopts=True), Ours(adopts=False)
+    ways: dict[str, Callable[[], float]] = {
+        "memcpy": Memcpy().seconds,
+        "copied": copies.seconds,
+        "adopted": takes.seconds,
+        "taken": lambda: later.seconds(taken=True),
+    }
     for _ in range(3):  # memory that is touched for the first time
-        copies.seconds()
-        takes.seconds()
-        later.seconds(taken=True)
+        for once in ways.values():
+            once()
     with tempfile.TemporaryDirectory(dir=CACHE.parent) as disk:
         folders: dict[str, tuple[str, ...]] = {
             "gloo": (),
@@ -300,12 +307,11 @@ def main() -> None:
             "disk": (disk,),
         }
         for number in range(rounds):
-            took = {
-                "memcpy": memcpy_seconds(SYNCS),
-                "copied": statistics.median(copies.seconds() for _ in range(SYNCS)),
-                "adopted": statistics.median(takes.seconds() for _ in range(SYNCS)),
-                "taken": statistics.median(later.seconds(taken=True) for _ in range(SYNCS)),
-            }
+            ours: dict[str, list[float]] = {}
+            for _ in range(SYNCS):
+                for name, once in ways.items():
+                    ours.setdefault(name, []).append(once())
+            took = {name: statistics.median(each) for name, each in ours.items()}
             for (name, folder), how in itertools.product(folders.items(), ("copy", "use")):
                 found = peer_seconds(name, how, *folder)
                 if found:
@@ -313,8 +319,8 @@ def main() -> None:
             for name, seconds in took.items():
                 times.setdefault(name, []).append(seconds)
             say(f"round {number}: " + ", ".join(f"{name} {each:.3f} s" for name, each in took.items()))
-    for ours in (copies, takes, later):
-        ours.close()
+    for pair in (copies, takes, later):
+        pair.close()
     finish(figures({name: statistics.median(each) for name, each in times.items()}), "rlinf-core", "torch")
 
 
