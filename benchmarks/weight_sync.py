@@ -20,7 +20,6 @@ which takes `control_behind_ms`.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import socket
@@ -274,7 +273,15 @@ def control_ms(size: int = 2**30) -> dict[str, float]:
 def peer_seconds(kind: str, how: str, *folder: str) -> list[float]:
     """Of each sync of a peer but the first; nothing where it is not installed."""
     python = str(PEER_PYTHON) if kind == "ray" and PEER_PYTHON.exists() else sys.executable
-    command = [python, str(PEER), kind, str(sum(tensor_bytes())), str(1 + SYNCS), how, *folder]
+    command = [
+        python,
+        str(PEER),
+        kind,
+        str(sum(tensor_bytes())),
+        str(1 + (1 if kind == "disk" else 3)),
+        how,
+        *folder,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
@@ -300,11 +307,13 @@ def main() -> None:
         for once in ways.values():
             once()
     with tempfile.TemporaryDirectory(dir=CACHE.parent) as disk:
-        folders: dict[str, tuple[str, ...]] = {
-            "gloo": (),
-            "ray": (),
-            "memory": ("/dev/shm",),
-            "disk": (disk,),
+        peers: dict[str, tuple[str, ...]] = {
+            "gloo": ("gloo", "copy"),  # straight into the receiver's parameters
+            "ray_copy": ("ray", "copy"),
+            "ray_use": ("ray", "use"),
+            "memory_copy": ("memory", "copy", "/dev/shm"),
+            "memory_use": ("memory", "use", "/dev/shm"),
+            "disk_use": ("disk", "use", disk),
         }
         for number in range(rounds):
             ours: dict[str, list[float]] = {}
@@ -312,10 +321,10 @@ def main() -> None:
                 for name, once in ways.items():
                     ours.setdefault(name, []).append(once())
             took = {name: statistics.median(each) for name, each in ours.items()}
-            for (name, folder), how in itertools.product(folders.items(), ("copy", "use")):
-                found = peer_seconds(name, how, *folder)
+            for name, words in peers.items():
+                found = peer_seconds(*words)
                 if found:
-                    took[f"{name}_{how}"] = statistics.median(found)
+                    took[name] = statistics.median(found)
             for name, seconds in took.items():
                 times.setdefault(name, []).append(seconds)
             say(f"round {number}: " + ", ".join(f"{name} {each:.3f} s" for name, each in took.items()))
@@ -342,7 +351,7 @@ def figures(medians: dict[str, float]) -> dict[str, float]:
 
 def fastest(medians: dict[str, float], ending: str) -> float:
     """Of the peers."""
-    return min(seconds for name, seconds in medians.items() if name.endswith(ending))
+    return min(seconds for name, seconds in medians.items() if name.endswith(ending) or name == "gloo")
 
 
 if __name__ == "__main__":
