@@ -20,6 +20,7 @@ from rlinf_core.roles.setup import Spaces
 from rlinf_core.roles.step_update import StepUpdate
 from rlinf_core.roles.update import Updater
 from rlinf_core.run.checkpoint import CheckpointStore
+from rlinf_core.run.saving import Saving
 from rlinf_core.types import Sample, Sampling
 from rlinf_core.worker import WorkerContext
 
@@ -191,9 +192,8 @@ def test_a_resumed_run_generates_with_the_version_it_trains(
     for step in range(2):
         run.step(step)
     store = CheckpointStore(tmp_path / "checkpoints", 1)
-    store.save(
-        2, lambda folder: {"algorithm": run.graph.crew.save(folder), "source": run.source.state_dict()}
-    )
+    saving = Saving(store, run.graph.crew, background=False, told=lambda step, path: None)
+    saving.save(2, {"source": run.source.state_dict()})
     resumed, saved = tiny_run(*words), store.latest()
     assert saved is not None
     resumed.graph.crew.load(saved.path, saved.state["algorithm"])

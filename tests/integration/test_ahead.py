@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,12 +85,21 @@ def pool_processes(run: Any) -> list[int]:
     return found
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """In this process, as in those of two ranks on two cores: sums depend on how many share them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def steps_of(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_no_fault_lets_a_row_grow_older(
-    command: Callable[..., Any], start: Callable[..., Any], tmp_path: Path
+    command: Callable[..., Any], start: Callable[..., Any], tmp_path: Path, one_thread: None
 ) -> None:
     """A simulator dies, then everything; the run goes on elsewhere, and ends as one that nothing befell."""
     (tmp_path / "pendulum.yaml").write_text(PENDULUM)

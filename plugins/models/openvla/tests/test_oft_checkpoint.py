@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,7 @@ def test_files_of_parts_are_read_as_tensors_alone_and_have_to_fit(tmp_path: Path
         ModelError, match=r"fit 2 dimensions of .*: model.fc2.bias is \(3,\), asked for is \(2,"
     ):
         model().module()
-    torch.save(Path("x"), tmp_path / HEAD)
+    torch.save(Fraction(1, 2), tmp_path / HEAD)
     with pytest.raises(ModelError, match=r"model.path .openvla_oft.: cannot read .*action_head"):
         model().module()
     torch.save([torch.zeros(1)], tmp_path / HEAD)
