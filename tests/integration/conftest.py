@@ -105,8 +105,8 @@ class Job:
         return [json.loads(line) for line in (self.output / "metrics.jsonl").read_text().splitlines()]
 
     def numbers(self) -> list[dict[str, Any]]:
-        """The records without what depends on the clock."""
-        clock = ("time/", "util/", "bubble_ratio")
+        """The records without what depends on the clock, or on which weights a receiver had before."""
+        clock = ("time/", "util/", "sync/", "bubble_ratio")
         return [{k: v for k, v in record.items() if not k.startswith(clock)} for record in self.metrics()]
 
     def weights(self) -> bytes:
