@@ -14,7 +14,6 @@ import itertools
 import socket
 import struct
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -71,7 +70,7 @@ class Wire:
         self._sending = threading.Lock()
         self._one_large = threading.Lock()  # is sent in pieces at a time
         self._small = 0  # messages that wait for their turn
-        self._counting = threading.Lock()
+        self._counting = threading.Condition()
         self._gathered = memoryview(bytearray())  # of a body that comes in pieces
         self._missing = 0
         self._pool = SegmentPool()
@@ -98,7 +97,7 @@ class Wire:
     def receive(self) -> Message | None:
         """The next message; None when the other end is gone.
 
-        Kinds of 253 and above are about shared memory: they are dealt with here and concern nobody else.
+        Kinds of 253 and above are the wire's own: they are dealt with here and concern nobody else.
         """
         try:
             message = self._receive()
@@ -129,6 +128,7 @@ class Wire:
         finally:
             with self._counting:
                 self._small -= 1
+                self._counting.notify_all()
 
     def _send_in_pieces(self, kind: int, call: int, packed: Packed) -> None:
         """And then the message without a body."""
@@ -146,8 +146,8 @@ class Wire:
 
     def _yield_to_small(self) -> None:
         """A lock does not see to it that those who wait come before who has just had it."""
-        while self._small:
-            time.sleep(0.0001)
+        with self._counting:
+            self._counting.wait_for(lambda: not self._small)
 
     def _send_shared(self, segment: Segment, header: bytes) -> None:
         with self._sending:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlinf_core.durable import sync_directory
 from rlinf_core.errors import CheckpointError, WorkerError
-from rlinf_core.run.manifest import Listed, check_manifest, write_manifest
+from rlinf_core.run.manifest import Listed, check_manifest, read_manifest, write_manifest
 
 STATE = "state.json"
 LATEST = "latest"
@@ -137,7 +137,7 @@ class CheckpointStore:
     def _latest_size(self) -> int:
         """What the checkpoint before took, where a worker cannot say what the next one will."""
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            listed = json.loads((self.root / LATEST / "manifest.json").read_text())["files"]
+            listed = read_manifest(self.root / LATEST)
             return sum(int(written["bytes"]) for written in listed.values())
         return 0
 

@@ -28,10 +28,16 @@ def write_manifest(folder: Path, known: Listed) -> None:
     sync_directory(folder)
 
 
+def read_manifest(folder: Path) -> Listed:
+    """What was written into the folder. Raises as `check_manifest` does for a list that is none."""
+    listed: Listed = json.loads((folder / MANIFEST).read_text())["files"]
+    return listed
+
+
 def check_manifest(folder: Path) -> None:
     """Raises `CheckpointError` that names the first file that is not as it was written, and `OSError`,
     `ValueError`, `LookupError`, `TypeError` or `AttributeError` if the list itself is not."""
-    listed = json.loads((folder / MANIFEST).read_text())["files"]
+    listed = read_manifest(folder)
     for name, written in listed.items():
         size = (folder / name).stat().st_size if (folder / name).exists() else None
         if size is None:

@@ -124,7 +124,7 @@ class MegatronTrainer(Trainer):
         self.onload()
         self._pending = True
         alone = self.world.layout.expert == 1  # else other ranks wait for this one's tokens
-        held = [batch for batch in batches if not alone or bool(batch.mask_BT.any())]
+        held = [batch for batch in batches if not alone or batch.decisions]
         sums: MetricSums = {}
         if held:
             made = (self._micro_batch(batch, loss, want, sums) for batch in held)
@@ -139,7 +139,7 @@ class MegatronTrainer(Trainer):
         reading = self._judge.reading(rows)
 
         def finish(hidden_LBH: Tensor) -> Tensor:
-            if not bool(batch.mask_BT.any()):
+            if not batch.decisions:
                 return hidden_LBH.sum() * 0.0
             outputs = self._judge.outputs(self.network, hidden_LBH, rows, reading, want)
             terms = loss(outputs, batch)
