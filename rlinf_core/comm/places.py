@@ -22,7 +22,7 @@ _PLAIN_FROM = 64 * 1024  # bytes from which numpy's copy, which is the C library
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor in a region."""
+    """Where a tensor lies."""
 
     name: str
     dtype: str  # such as "bfloat16"
@@ -62,11 +62,11 @@ def touch(memory: mmap.mmap, region: Region) -> None:
         memory.madvise(_POPULATE_WRITE, region.begin, region.size)
 
 
-def arranged(tensors: Mapping[str, Tensor], dtype: str = "") -> tuple[list[Place], int]:
-    """Places for these tensors one behind the other, floats in `dtype`, and how much they take."""
+def arranged(tensors: Mapping[str, Tensor], dtype: str = "", begin: int = 0) -> tuple[list[Place], int]:
+    """Places for these tensors one behind the other, floats in `dtype`, and where they end."""
     import torch
 
-    places, begin = [], 0
+    places = []
     for name, tensor in tensors.items():
         kind: torch.dtype = tensor.dtype
         if dtype and tensor.is_floating_point():
@@ -96,17 +96,16 @@ def common_dtype(tensors: Iterable[Tensor]) -> str:
     return str(kinds.pop()).removeprefix("torch.") if len(kinds) == 1 else ""
 
 
-def view(memory: mmap.mmap, region: Region, place: Place) -> Tensor:
-    """The tensor at a place of a region."""
+def view(memory: mmap.mmap, place: Place, begin: int = 0) -> Tensor:
+    """The tensor at a place of what begins there."""
     import torch
 
     kind: torch.dtype = getattr(torch, place.dtype)
     count = prod(place.shape)
     if not count:
         return torch.empty(place.shape, dtype=kind)
-    return torch.frombuffer(memory, dtype=kind, count=count, offset=region.begin + place.begin).reshape(
-        place.shape
-    )
+    found = torch.frombuffer(memory, dtype=kind, count=count, offset=begin + place.begin)
+    return found.reshape(place.shape)
 
 
 def copy_into(target: Tensor, source: Tensor) -> None:

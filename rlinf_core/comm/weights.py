@@ -148,7 +148,7 @@ class WeightBoard:
         written = {place.name: (region, place) for place in places}
         slot.places |= written
         for place in places:
-            target = view(memory, region, place)
+            target = view(memory, place, region.begin)
             copy_into(target, tensors[place.name])
             self._compare(target, place.name)
             self.changes.sent_bytes += target.nbytes
@@ -168,7 +168,8 @@ class WeightBoard:
         found = None if self._before is None else self._before.places.get(name)
         if self._before is None or found is None:
             return
-        before = view(self._before.memory(found[0]), *found)
+        region, place = found
+        before = view(self._before.memory(region), place, region.begin)
         if (before.shape, before.dtype) == (now.shape, now.dtype) and now.numel():
             self.changes.entries += now.numel()
             self.changes.changed += now.numel() * sampled_share(before, now)
@@ -197,7 +198,9 @@ class WeightReader:
         import torch
 
         tensors: dict[str, Tensor] = {
-            place.name: torch.nn.Parameter(view(self._memory(region), region, place), requires_grad=False)
+            place.name: torch.nn.Parameter(
+                view(self._memory(region), place, region.begin), requires_grad=False
+            )
             for region, place in shared.places
         }
         return WeightBucket(shared.version, tensors, shared.last)

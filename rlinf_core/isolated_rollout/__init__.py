@@ -22,5 +22,6 @@ it, and names a process that dies, hangs or raises, with what it had printed. Ca
 order: no step is made between the first bucket of an update and `finish_update`.
 
 The process imports the standard library, numpy, torch, `rlinf_core.api`, `.errors`, `.types`, `.isolation`,
-this room's `engine`, `buckets`, `protocol` and `serve`, and the plugin; so this file must import nothing.
+`.comm.places`, this room's `engine`, `buckets`, `protocol` and `serve`, and the plugin; so this file must
+import nothing.
 """

@@ -1,30 +1,20 @@
-"""Weights in memory that processes share: where they lie, reading them as views, and digests of them."""
+"""Weights in a file that an engine's processes can open, and digests of them."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 from typing import TYPE_CHECKING, Any
+
+from rlinf_core.comm.places import Place, view
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ALIGNED = 64  # bytes
 WRAP = 1 << 64  # digests are numbers below
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a tensor lies."""
-
-    name: str
-    dtype: str  # such as "bfloat16"
-    shape: tuple[int, ...]
-    begin: int
 
 
 @dataclass(frozen=True)
@@ -50,30 +40,6 @@ class Bucket:
         """What `to_plain` was asked of."""
         path, size, places = plain
         return cls(path, size, tuple(Place(n, d, tuple(s), b) for n, d, s, b in places))
-
-
-def arranged(tensors: Mapping[str, Tensor], dtype: str, begin: int = 0) -> tuple[list[Place], int]:
-    """Places for these tensors one behind the other, floats in `dtype`, and where they end."""
-    import torch
-
-    kept: torch.dtype = getattr(torch, dtype)
-    places = []
-    for name, tensor in tensors.items():
-        kind = kept if tensor.is_floating_point() else tensor.dtype
-        places.append(Place(name, str(kind).removeprefix("torch."), tuple(tensor.shape), begin))
-        begin = -(-(begin + kind.itemsize * tensor.numel()) // _ALIGNED) * _ALIGNED
-    return places, begin
-
-
-def view(memory: mmap.mmap, place: Place) -> Tensor:
-    """The tensor at a place."""
-    import torch
-
-    kind: torch.dtype = getattr(torch, place.dtype)
-    count = prod(place.shape)
-    if not count:
-        return torch.empty(place.shape, dtype=kind)
-    return torch.frombuffer(memory, dtype=kind, count=count, offset=place.begin).reshape(place.shape)
 
 
 def digest(tensors: Iterable[Tensor]) -> int:

@@ -10,8 +10,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlinf_core.comm.places import arranged, copy_into, view
 from rlinf_core.comm.segments import new_descriptor
-from rlinf_core.isolated_rollout.buckets import arranged, digest, view
+from rlinf_core.isolated_rollout.buckets import digest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,16 +35,13 @@ class WeightMemory:
         self, tensors: Mapping[str, Tensor], dtype: str, half: int
     ) -> tuple[dict[str, Any], dict[str, int]]:
         """Copy them into a half, floats as `dtype`. Returns what to tell the process, and digests by name."""
-        import torch
-
         if not self.fits(tensors, dtype):
             self._grow(arranged(tensors, dtype)[1])
         places, _ = arranged(tensors, dtype, half * self.half)
         digests = {}
         for place in places:
             target = view(self._memory, place)
-            with torch.no_grad():
-                target.copy_(tensors[place.name])
+            copy_into(target, tensors[place.name])
             digests[place.name] = digest([target])
         told = [[place.name, place.dtype, list(place.shape), place.begin] for place in places]
         return {"size": 2 * self.half, "places": told}, digests

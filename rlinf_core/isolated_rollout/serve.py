@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from rlinf_core.comm.places import Place
 from rlinf_core.errors import ModelError, PluginError
-from rlinf_core.isolated_rollout.buckets import WRAP, Bucket, Place
+from rlinf_core.isolated_rollout.buckets import WRAP, Bucket
 from rlinf_core.isolated_rollout.engine import Installed, IsolatedEngine, Progress, Setup
 from rlinf_core.isolated_rollout.names import is_adapter
 from rlinf_core.isolated_rollout.protocol import VERSION, Kind, pack_progress, unpack_jobs

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from rlinf_core.isolated_rollout.buckets import Bucket, Place
+from rlinf_core.comm.places import Place
+from rlinf_core.isolated_rollout.buckets import Bucket
 from rlinf_core.isolated_rollout.memory import WeightMemory
 
 Doubled = Callable[[str], Path]
