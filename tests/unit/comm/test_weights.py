@@ -128,8 +128,16 @@ def test_memory_does_not_grow_when_layouts_alternate() -> None:
     assert board.memory_bytes() == size
 
 
-def open_files() -> list[str]:
-    return [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.exists()]
+def shared_memory() -> set[int]:
+    """The pieces of shared memory that this process holds, by inode: other tests may hold some too."""
+    held = set()
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            if "rlinf" in os.readlink(path):
+                held.add(path.stat().st_ino)
+        except FileNotFoundError:  # closed by another thread since it was listed
+            continue
+    return held
 
 
 def _read(pipe: Connection) -> None:
@@ -139,6 +147,7 @@ def _read(pipe: Connection) -> None:
 
 
 def test_another_process_reads_them_and_a_killed_one_leaves_nothing() -> None:
+    before = shared_memory()
     here, there = multiprocessing.get_context("spawn").Pipe()
     reader = multiprocessing.get_context("spawn").Process(target=_read, args=(there,))
     reader.start()
@@ -148,10 +157,11 @@ def test_another_process_reads_them_and_a_killed_one_leaves_nothing() -> None:
         here.send(shared)
         assert here.poll(60)
         assert here.recv() == 70_000 * version
+    assert shared_memory() - before
     reader.kill()
     reader.join(10)
     board.close()
-    assert not [line for line in open_files() if "rlinf" in line]
+    assert not shared_memory() - before
 
 
 def test_floats_are_cast_by_the_sender_and_nothing_else_is() -> None:
