@@ -100,6 +100,17 @@ class Simulator(ABC):
 
         raise PluginError(f"simulator {type(self).__name__} does not restart single environments")
 
+    def begin(self, seeds: Mapping[int, int]) -> None:
+        """Begin what `restart` does, or `reset` where all environments start together; at most once before
+        `begun`."""
+        self._seeds = seeds
+
+    def begun(self) -> Observation:
+        """What all show after what was begun."""
+        if self.restarts:
+            return self.restart(self._seeds)
+        return self.reset([self._seeds[n] for n in range(self.num_envs)])
+
     def send(self, actions: NDArray[Any]) -> None:
         """Begin what `step` does; at most once before `receive`."""
         self._sent = actions
@@ -109,7 +120,7 @@ class Simulator(ABC):
         return self.step(self._sent)
 
     def ready(self) -> bool:
-        """Whether `receive` need not wait for others."""
+        """Whether `receive` or `begun` need not wait for others."""
         return True
 
     def waits_on(self) -> Sequence[int]:

@@ -79,20 +79,24 @@ class SimulatorPool(Simulator):
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Waits for processes that start."""
-        for part in self._parts.all:
-            own = [int(seed) for seed in seeds[part.first : part.last]]
-            self._parts.tell(part, Kind.RESET, {"auto_reset": self.auto_reset, "seeds": own})
-            part.lost[:] = False
-        return self._shown()
+        self._begin(Kind.RESET, dict(enumerate(seeds)))
+        return self.begun()
 
     def restart(self, seeds: Mapping[int, int]) -> Observation:
         """Waits for processes that start, of these environments."""
+        self._begin(Kind.RESTART, seeds)
+        return self.begun()
+
+    def begin(self, seeds: Mapping[int, int]) -> None:
+        """Waits for processes that start, of these environments, and no longer."""
+        self._begin(Kind.RESTART if self.restarts else Kind.RESET, seeds)
+
+    def begun(self) -> Observation:
+        """Once all processes have answered."""
+        self._parts.wait(self._parts.all_idle)
         for part in self._parts.all:
-            told = {n - part.first: int(seed) for n, seed in seeds.items() if part.first <= n < part.last}
-            if told:
-                self._parts.tell(part, Kind.RESTART, {"auto_reset": self.auto_reset, "seeds": told})
-                part.lost[list(told)] = False
-        return self._shown()
+            self._read(part)
+        return self._observation(SHOWN)
 
     def step(self, actions: NDArray[Any]) -> Transition:
         """`send` and `receive`."""
@@ -205,7 +209,7 @@ class SimulatorPool(Simulator):
             part.begun = True
             part.lost[:] = False
             rest = rest[size:]
-        return self._shown()
+        return self.begun()
 
     def offload(self) -> None:
         """In every process."""
@@ -249,12 +253,13 @@ class SimulatorPool(Simulator):
         if layout is not None and (chunk > layout.chunk or kind != layout.action_type):
             self._divide(replace(layout, chunk=max(chunk, layout.chunk), action_type=kind))
 
-    def _shown(self) -> Observation:
-        """After answers that come with an observation."""
-        self._parts.wait(self._parts.all_idle)
+    def _begin(self, kind: Kind, seeds: Mapping[int, int]) -> None:
         for part in self._parts.all:
-            self._read(part)
-        return self._observation(SHOWN)
+            own = {n - part.first: int(seed) for n, seed in seeds.items() if part.first <= n < part.last}
+            if own:
+                told = own if kind == Kind.RESTART else [own[n] for n in sorted(own)]
+                self._parts.tell(part, kind, {"auto_reset": self.auto_reset, "seeds": told})
+                part.lost[list(own)] = False
 
     def _read(self, part: Part) -> tuple[int, bool]:
         """Which final observation a process gave, and whether success by action."""

@@ -77,15 +77,15 @@ class Group:
     Where the simulator restarts single environments, one whose episode has ended starts the next. Others
     start together, when the last episode has ended; until then, what ended goes on off the record.
 
-    `state`: a question to the policy is open, the simulator steps, processes of the simulator start, or there
-    is no episode.
+    `state`: a question to the policy is open, the simulator steps, it starts episodes, its processes start,
+    or there is no episode.
     """
 
     def __init__(self, simulator: Simulator, asker: tuple[int, int], shaping: RewardShaping = "none") -> None:
         self.simulator = simulator
         self._shaping = shaping
         self.asker = asker
-        self.state: Literal["asked", "stepping", "starting", "done"] = "done"
+        self.state: Literal["asked", "stepping", "resetting", "starting", "done"] = "done"
         self._seats = self._empty()
         simulator.auto_reset = not simulator.restarts
         self._films = Films(simulator)
@@ -98,7 +98,7 @@ class Group:
         if self.state == "starting":
             absent_N = self.simulator.absent()
             return absent_N is None or (self.simulator.restarts and not absent_N.all())
-        return self.state == "stepping" and self.simulator.ready()
+        return self.state in ("stepping", "resetting") and self.simulator.ready()
 
     def start(self, rollout: Rollout) -> bool:
         """Begin one episode for each of the next requests; False if there is none."""
@@ -112,6 +112,10 @@ class Group:
         leaving: list[Trajectory] = []
         if self.state == "starting":
             self._begin(rollout)
+        elif self.state == "resetting":
+            self._begun(rollout)
+            if not rollout.link.prompt:
+                return leaving
         elif self.state == "stepping":
             leaving = self._take_in(rollout)
             if not rollout.link.prompt:
@@ -126,14 +130,16 @@ class Group:
         return Seats(self.simulator.num_envs, self.simulator.max_episode_steps, self._shaping)
 
     def _begin(self, rollout: Rollout) -> None:
-        observation = self._fill(rollout.requests)
-        if observation is not None:
-            self._ask(observation, rollout)
-        elif self.state != "starting":
-            self.state = "done"
+        if self._fill(rollout.requests) and not self.simulator.concurrent:
+            self._begun(rollout)
 
-    def _fill(self, requests: Requests) -> Observation | None:
-        """Start episodes where none runs; None if there is no request, or no process yet."""
+    def _begun(self, rollout: Rollout) -> None:
+        with span("run", samples=0, name="reset"):
+            observation = self.simulator.begun()
+        self._ask(observation, rollout)
+
+    def _fill(self, requests: Requests) -> bool:
+        """Start episodes where none runs; False if there is no request, or no process yet."""
         free_N = ~self._seats.running_N
         absent_N = self.simulator.absent()
         self.state = "done"
@@ -141,21 +147,21 @@ class Group:
             free_N &= ~absent_N if self.simulator.restarts else False
             if not free_N.any():
                 self.state = "starting"
-                return None
+                return False
         free = np.flatnonzero(free_N).tolist()
         found = requests.take(len(free))
         if not found:
-            return None
+            return False
         starts = [request.initial_state for request in found]
+        if not self.simulator.restarts:
+            starts += starts[-1:] * (len(free) - len(starts))
         with span("run", samples=0, name="reset"):
-            if self.simulator.restarts:
-                observation = self.simulator.restart(dict(zip(free, starts, strict=False)))
-            else:
-                observation = self.simulator.reset(starts + starts[-1:] * (len(free) - len(starts)))
+            self.simulator.begin(dict(zip(free, starts, strict=False)))
+        self.state = "resetting"
         for n, request in zip(free, found, strict=False):
             self._seats.seat(n, request)
             self._films.begin(n, request)
-        return observation
+        return True
 
     def _ask(self, observation: Observation, rollout: Rollout) -> None:
         self._shown = observation_arrays(observation, np.flatnonzero(self._seats.running_N))
@@ -179,11 +185,12 @@ class Group:
         self._held += ended
         if transition.lost_N is not None:
             self._lose(transition.lost_N, answer.version, rollout)
-        observation = transition.observation
-        if self.simulator.restarts and not seats.running_N.all():
-            observation = self._fill(rollout.requests) or observation
-        if seats.running_N.any():
-            self._ask(observation, rollout)
+        restarts = self.simulator.restarts and not seats.running_N.all()
+        if restarts and self._fill(rollout.requests):
+            if not self.simulator.concurrent:
+                self._begun(rollout)
+        elif seats.running_N.any():
+            self._ask(transition.observation, rollout)
         elif self.state != "starting":
             self.state = "done"
         if self.state != "done" and not self.simulator.restarts:

@@ -189,7 +189,6 @@ def _driver(then: str):  # type: ignore[no-untyped-def]
             process.kill()
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_outlives_the_driver_however_it_ends(how: signal.Signals) -> None:
     before = set(os.listdir("/dev/shm"))
