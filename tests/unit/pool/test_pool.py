@@ -86,6 +86,20 @@ def test_environments_rest_and_start_alone_also_over_processes(make: Make) -> No
     assert not pool.step(actions(1, 1, 1, 1, 1)).executed_NC.any()
 
 
+def test_what_is_begun_is_what_restarting_does(make: Make) -> None:
+    pool = make()
+    pool.auto_reset = False
+    pool.begin({1: 7, 4: 9})
+    shown = pool.begun()
+    assert shown.state is not None
+    assert shown.state[:, 0].tolist() == [0, 7, 0, 0, 9]
+    pool.restarts = False
+    pool.begin(dict(enumerate(SEEDS)))
+    begun, reset = pool.begun().state, pool.reset(SEEDS).state
+    assert begun is not None
+    assert np.array_equal(begun, reset)
+
+
 def test_calls_reach_every_process(make: Make) -> None:
     pool = make(CounterConfig(names={"a": [1, (2, 3)]}, nested=Nested((5,))))
     pool.reset(SEEDS)

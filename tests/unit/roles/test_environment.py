@@ -326,6 +326,35 @@ def test_an_environment_that_can_restart_takes_the_next_request_when_its_episode
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_groups_whose_simulators_work_by_themselves_start_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """Both are told to start before the first is waited for, and the episodes are those of simulators that
+    work when they are called."""
+    told: list[tuple[str, int]] = []
+
+    class Apart(Line):
+        concurrent = True
+
+        def begin(self, seeds: Mapping[int, int]) -> None:
+            told.append(("begin", self.seed))
+            super().begin(seeds)
+
+        def begun(self) -> Observation:
+            told.append(("begun", self.seed))
+            return super().begun()
+
+    expected = episodes(worker(monkeypatch, num_envs=4, groups=2, restarts=restarts), 0, 1, 2, 0, 1)
+    monkeypatch.setitem(globals(), "Line", Apart)
+    made = worker(monkeypatch, num_envs=4, groups=2, restarts=restarts)
+    rows = episodes(made, 0, 1, 2, 0, 1)
+    assert told[:3] == [("begin", 0), ("begin", 1), ("begun", 0)]
+    assert sorted((row.group, row.length, row.reward) for row in rows) == sorted(
+        (row.group, row.length, row.reward) for row in expected
+    )
+
+
 def test_an_episode_is_the_same_whatever_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = worker(monkeypatch, num_envs=1)
     together = worker(monkeypatch, num_envs=4)
