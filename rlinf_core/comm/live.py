@@ -26,7 +26,7 @@ class LiveParameters:
         self._board = board
         self._made = 0
         self._known: dict[int, tuple[torch.UntypedStorage, Region]] = {}
-        self._shown: set[int] = set()
+        self._names: dict[str, int] = {}  # where each was shown last
 
     def show(self, tensors: Mapping[str, Tensor]) -> dict[str, tuple[Region, Place]]:
         """Those that can be shown, and where they lie."""
@@ -39,13 +39,14 @@ class LiveParameters:
                 if region is not None:
                     begin = int(tensor.storage_offset()) * tensor.element_size()
                     dtype = str(tensor.dtype).removeprefix("torch.")
+                    self._names[name] = tensor.untyped_storage()._cdata
                     found[name] = region, Place(name, dtype, tuple(tensor.shape), begin)
         return found
 
     def settle(self) -> None:
-        """A version is complete: forget what it did not show."""
-        self._known = {key: each for key, each in self._known.items() if key in self._shown}
-        self._shown.clear()
+        """A version is complete: forget what no longer holds anything that was shown."""
+        held = set(self._names.values())
+        self._known = {key: each for key, each in self._known.items() if key in held}
 
     def _region(self, storage: torch.UntypedStorage) -> Region | None:
         key = storage._cdata
@@ -56,7 +57,6 @@ class LiveParameters:
             self._made += 1
             extent = Extent(self._board, os.getpid(), descriptor, 0, size, self._made)
             self._known[key] = storage, Region(extent, 0, size)
-        self._shown.add(key)
         return self._known[key][1]
 
 

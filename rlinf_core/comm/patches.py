@@ -7,11 +7,12 @@ not there yet).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api.backend import WeightBucket
-from rlinf_core.comm.places import cast_bucket, octets
+from rlinf_core.comm.places import arranged, cast_bucket, octets
 from rlinf_core.comm.weights import Changes
 from rlinf_core.errors import ModelError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 17  # entries that are compared at a time, and stay in the processor's cache
 _FAR = 255
+_BUCKET_BYTES = 64 << 20
 _WORTH = 0.5  # of the bytes of a tensor, above which it is sent whole
 
 
@@ -78,6 +80,13 @@ class Differ:
             self.changes.sent_bytes += (now if patch is None else patch).nbytes
         return delta
 
+    def again(self) -> Iterator[DeltaBucket]:
+        """All that the receivers have, for one that has nothing."""
+        parts = list(_parts(self._sent))
+        for number, part in enumerate(parts, 1):
+            sums = {name: checksum(tensor) for name, tensor in part.items()}
+            yield DeltaBucket(self._version, -1, {}, part, sums, last=number == len(parts))
+
     def _patch(self, name: str, now: Tensor) -> Patch | None:
         """Worth sending instead of the whole; from now on the receivers have it."""
         before = self._sent.get(name)
@@ -99,18 +108,25 @@ class Patched:
     version: int = -1
     _held: dict[str, Tensor] = field(default_factory=dict)
 
+    def has(self, delta: DeltaBucket) -> bool:
+        """Whether these changes are in what is here, which came later than they were made."""
+        return delta.base >= 0 and delta.version <= self.version
+
+    def all(self) -> Iterator[WeightBucket]:
+        """What is here."""
+        parts = list(_parts(self._held))
+        for number, part in enumerate(parts, 1):
+            yield WeightBucket(self.version, _parameters(part), last=number == len(parts))
+
     def open(self, delta: DeltaBucket) -> WeightBucket:
         """All tensors of the bucket. Raises `ModelError` where it was made for another version, or where what
         came is not what was sent."""
-        import torch
-
         if delta.base not in (-1, self.version):
             raise ModelError(
                 f"weights of version {delta.version} came as changes of version {delta.base}, but "
                 f"version {self.version} is here; nothing was installed"
             )
-        for name, tensor in delta.whole.items():
-            self._take(name, tensor)
+        self._take(delta.whole)
         for name, patch in delta.patches.items():
             apply_patch(self._held[name], patch)
         for name, wanted in delta.sums.items():
@@ -120,17 +136,46 @@ class Patched:
                 )
         if delta.last:
             self.version = delta.version
-        tensors: dict[str, Tensor] = {
-            name: torch.nn.Parameter(self._held[name], requires_grad=False) for name in delta.sums
-        }
-        return WeightBucket(delta.version, tensors, delta.last)
+        held = {name: self._held[name] for name in delta.sums}
+        return WeightBucket(delta.version, _parameters(held), delta.last)
 
-    def _take(self, name: str, tensor: Tensor) -> None:
+    def _take(self, sent: Mapping[str, Tensor]) -> None:
+        """Copy whole tensors; those that are new go into one piece of memory."""
+        import torch
+
+        new = {name: tensor for name, tensor in sent.items() if not self._fits(name, tensor)}
+        places, size = arranged(new)
+        piece = torch.empty(size, dtype=torch.uint8)
+        for place in places:
+            kind = new[place.name].dtype
+            end = place.begin + new[place.name].nbytes
+            self._held[place.name] = piece[place.begin : end].view(kind).view(place.shape)
+        for name, tensor in sent.items():
+            octets(self._held[name])[:] = octets(tensor)
+
+    def _fits(self, name: str, tensor: Tensor) -> bool:
         held = self._held.get(name)
-        if held is None or (held.shape, held.dtype) != (tensor.shape, tensor.dtype):
-            self._held[name] = tensor.clone()
-        else:
-            octets(held)[:] = octets(tensor)
+        return held is not None and (held.shape, held.dtype) == (tensor.shape, tensor.dtype)
+
+
+def _parts(tensors: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """Divided into buckets."""
+    part: dict[str, Tensor] = {}
+    size = 0
+    for name, tensor in tensors.items():
+        part[name] = tensor
+        size += tensor.nbytes
+        if size >= _BUCKET_BYTES:
+            yield part
+            part, size = {}, 0
+    if part:
+        yield part
+
+
+def _parameters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    import torch
+
+    return {name: torch.nn.Parameter(tensor, requires_grad=False) for name, tensor in tensors.items()}
 
 
 def changed(before: Tensor, now: Tensor) -> Any:  # Any: a numpy array

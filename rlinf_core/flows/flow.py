@@ -12,7 +12,7 @@ from rlinf_core.types import Experience, Trajectory
 
 if TYPE_CHECKING:
     from rlinf_core.roles.report import TrainReport
-    from rlinf_core.roles.weights import WeightSync
+    from rlinf_core.roles.weight_sync import WeightSync
     from rlinf_core.worker import WorkerGroup
 
 

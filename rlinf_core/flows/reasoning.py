@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.comm.stream import Stream
 from rlinf_core.flows.flow import Flow, Played, StepResult, keep_in, row_metrics, warnings, work_apart
 from rlinf_core.flows.selection import unselected
-from rlinf_core.roles.weights import WeightSync
+from rlinf_core.roles.weight_sync import WeightSync
 
 if TYPE_CHECKING:
     from rlinf_core.flows.flow import Requests

@@ -1,23 +1,24 @@
-"""Weights on their way from the actor: who sends and receives them, and one update of all receivers."""
+"""Workers between which weights pass: those who have trained them, and those who act with them."""
 
 from __future__ import annotations
 
-import threading
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_core.comm.patches import DeltaBucket, Differ, Patched
-from rlinf_core.comm.stream import Stream
-from rlinf_core.comm.transport import Standpoint, Transport, choose
+from rlinf_core.comm.transport import Standpoint, Transport
 from rlinf_core.comm.weights import Changes, SharedBucket, WeightBoard, WeightReader
 from rlinf_core.errors import ModelError
-from rlinf_core.worker import Worker, WorkerGroup, on_host, stage
+from rlinf_core.worker import Worker, on_host, stage
 
 if TYPE_CHECKING:
     from rlinf_core.api import Trainer, WeightBucket
+
+Sent = SharedBucket | DeltaBucket
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,14 @@ class Published:
 
     version: int
     changes: Changes | None = None  # where it went to another process
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A bucket that a receiver shows to others of its machine."""
+
+    by: str
+    bucket: SharedBucket
 
 
 class Publisher(Worker):
@@ -88,6 +97,13 @@ class Publisher(Worker):
             outlet.end()
         return Published(self.trainer.version, None if outlet is None else outlet.changes)
 
+    @stage
+    def publish_again(self, chunks: Iterator[list[Any]]) -> Generator[list[DeltaBucket], None, Published]:
+        """All that receivers of other machines have, for one that has nothing; on rank 0 alone."""
+        for bucket in self.differ.again():
+            yield [bucket]
+        return Published(self.trainer.version)
+
     def _outlet(
         self, way: Transport | None, in_use: Sequence[int], *, whole: bool, live: bool
     ) -> WeightBoard | Differ | None:
@@ -130,6 +146,11 @@ class Receiver(Worker, ABC):
         """What another machine has sent."""
         return Patched()
 
+    @cached_property
+    def board(self) -> WeightBoard:
+        """Where that lies for other receivers of this machine."""
+        return WeightBoard()
+
     @abstractmethod
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version, completely; returns it."""
@@ -144,14 +165,36 @@ class Receiver(Worker, ABC):
         return Standpoint.here(self.context.device), self.weight_dtype()
 
     @stage
-    def receive(self, chunks: Iterator[list[SharedBucket | DeltaBucket]]) -> Generator[list[Any], None, int]:
-        """As `load_weights`, from another process."""
-        version = self.load_weights(self._opened(chunks))
-        yield from ()
+    def receive(
+        self, chunks: Iterator[list[Sent]], *, relays: frozenset[str] = frozenset()
+    ) -> Generator[list[Shown], None, int]:
+        """As `load_weights`, from another process. Changes of a version that is here already are passed over.
+        One of the `relays` shows what it got to others of its machine."""
+        sent = self._of_one_version(chunks)
+        first = next(sent, None)
+        if first is None or (isinstance(first, DeltaBucket) and self.patched.has(first)):
+            for _ in sent:
+                continue
+            return self.patched.version
+        shown: list[Shown] = []
+        opened: Iterator[WeightBucket] = map(self._opened, itertools.chain([first], sent))
+        if self.context.name in relays:
+            whole = isinstance(first, DeltaBucket) and first.base < 0
+            opened = self._showing(opened, shown, whole=whole)
+        version = self.load_weights(opened)
+        yield from ([each] for each in shown)
         return version
 
-    def _opened(self, chunks: Iterator[list[SharedBucket | DeltaBucket]]) -> Iterator[WeightBucket]:
-        """Every bucket of a version as it comes. Raises `ModelError` where two versions meet."""
+    @stage
+    def show(self, chunks: Iterator[list[Any]]) -> Generator[list[SharedBucket], None, None]:
+        """All that another machine has sent, to others of this one."""
+        shown: list[Shown] = []
+        for _ in self._showing(self.patched.all(), shown, whole=True):
+            continue
+        yield [each.bucket for each in shown]
+
+    def _of_one_version(self, chunks: Iterator[list[Sent]]) -> Iterator[Sent]:
+        """As they come. Raises `ModelError` where two versions meet."""
         version: int | None = None
         for chunk in chunks:
             for bucket in chunk:
@@ -161,128 +204,18 @@ class Receiver(Worker, ABC):
                         f"version {version}; nothing was installed"
                     )
                 version = bucket.version
-                if isinstance(bucket, SharedBucket):
-                    yield self.reader.open(bucket)
-                else:
-                    yield self.patched.open(bucket)
+                yield bucket
 
+    def _opened(self, bucket: Sent) -> WeightBucket:
+        return self.reader.open(bucket) if isinstance(bucket, SharedBucket) else self.patched.open(bucket)
 
-@dataclass(frozen=True)
-class Weights:
-    """One version as the actor has sent it, for receivers in other processes."""
-
-    version: int
-    buckets: Mapping[Transport, Sequence[SharedBucket | DeltaBucket]] = field(default_factory=dict)  # by way
-
-
-class WeightSync:
-    """Brings the receivers to the actor's version. Where both sit in one process nothing is copied
-    on the way. On one machine receivers read the parameters where they are; weights that are taken now and
-    given later are written into memory of their own. To other machines goes what has changed."""
-
-    def __init__(self, actor: WorkerGroup, receivers: WorkerGroup) -> None:
-        self.actor = actor
-        self.version = -1
-        self.metrics: dict[str, float] = {}  # of the last update that went to other processes
-        self._receivers = receivers
-        neighbours = {id(host): name for host, name in receivers.members}
-        self._local = {
-            rank: neighbours[id(host)]
-            for rank, (host, _) in enumerate(actor.members)
-            if id(host) in neighbours
-        }
-        near = {id(actor.members[rank][0]) for rank in self._local}
-        self._others = [member for member in receivers.members if id(member[0]) not in near]
-        self._dtype = ""  # of floats in other processes
-        self._live = True  # receivers do nothing while weights change
-        self._shown = False  # they see the parameters themselves
-        self._held: list[int] = []  # versions that receivers have, or will be given
-        self._holding = threading.Lock()
-
-    def __call__(self) -> None:
-        """One complete update, where there is something new. The first brings all weights, later ones
-        what is trained."""
-        version = self.newest()
-        if version == self.version:
-            return
-        local = self._local
-        for group, transport in self._ways:
-            sent = self._publish(local, transport)
-            group.stage("receive", sent, route="broadcast").collect()
-            self._note(sent)
-            local = {}
-        self._shown = self._live
-        if not self._ways:
-            self._publish(local, None).collect()
-        self.version = version
-        self._installed(version)
-
-    def take(self) -> Weights:
-        """The actor's weights as they are now, for receivers in other processes that still act with older
-        ones. What is taken is given, in that order."""
-        self._live = False
-        version = self.newest()
-        if version == self.version and not self._shown:
-            return Weights(version)
-        self._shown = False
-        taken = {}
-        for _, transport in self._ways:
-            sent = self._publish({}, transport)
-            taken[transport] = sent.collect()
-            self._note(sent)
-        self.version = version
-        with self._holding:
-            self._held.append(version)
-        return Weights(version, taken)
-
-    def give(self, weights: Weights) -> None:
-        """Install what was taken; callable from another thread than `take`."""
-        for group, transport in self._ways:
-            buckets = weights.buckets.get(transport)
-            if buckets:
-                chunks = Stream.of([bucket] for bucket in buckets)
-                group.stage("receive", chunks, route="broadcast").collect()
-        self._installed(weights.version)
-
-    def newest(self) -> int:
-        """The actor's version."""
-        version: int = self.actor.call_rank(0, "version").result()
-        return version
-
-    @cached_property
-    def _ways(self) -> list[tuple[WorkerGroup, Transport]]:
-        """Receivers in other processes, by how they are reached."""
-        if not self._others:
-            return []
-        sender: Standpoint = self.actor.call_rank(0, "standpoint").result()
-        others = WorkerGroup(self._receivers.name, self._others)
-        found: dict[Transport, list[Any]] = {}
-        for member, (standpoint, dtype) in zip(self._others, others.call("standpoint").wait(), strict=True):
-            self._dtype = dtype
-            found.setdefault(choose(sender, standpoint), []).append(member)
-        return [(WorkerGroup(self._receivers.name, each), way) for way, each in found.items()]
-
-    def _note(self, sent: Stream) -> None:
-        published: Published = sent.result[0]
-        if published.changes is not None:
-            self.metrics["sync/mb"] = published.changes.sent_bytes / 2**20
-            if published.changes.share is not None:
-                self.metrics["sync/changed_share"] = published.changes.share
-
-    def _installed(self, version: int) -> None:
-        """Receivers have this version now, and will not go back."""
-        with self._holding:
-            self._held = [version, *(each for each in self._held if each > version)]
-
-    def _publish(self, local: dict[int, str], transport: Transport | None) -> Stream:
-        return self.actor.stage(
-            "publish",
-            Stream.of([]),
-            local=local,
-            remote=transport is not None,
-            trainable_only=self.version >= 0,
-            way=transport,
-            in_use=sorted(self._held),
-            live=self._live,
-            dtype=self._dtype,
-        )
+    def _showing(
+        self, buckets: Iterable[WeightBucket], shown: list[Shown], *, whole: bool
+    ) -> Iterator[WeightBucket]:
+        """The buckets, and where each lies then. Those who look at it do nothing while it changes."""
+        for number, bucket in enumerate(buckets):
+            if not number:
+                self.board.begin(bucket.version, (), whole=whole, live=True)
+            shown.append(Shown(self.context.name, self.board.write(bucket)))
+            yield bucket
+        self.board.end()

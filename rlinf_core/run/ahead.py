@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlinf_core.flows.flow import Flow, Requests
     from rlinf_core.flows.parts import Parts
     from rlinf_core.flows.reasoning import ReasoningFlow
-    from rlinf_core.roles.weights import Weights
+    from rlinf_core.roles.weight_sync import Weights
 
 Made = TypeVar("Made")
 PENDING = "pending.bin"  # in a checkpoint: rows that wait to be trained on

@@ -14,7 +14,7 @@ from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.local import LocalEngine
 from rlinf_core.comm.transport import Standpoint, Transport
 from rlinf_core.errors import WorkerDied, WorkerError
-from rlinf_core.roles.weights import WeightSync
+from rlinf_core.roles.weight_sync import WeightSync
 from rlinf_core.worker import WorkerGroup
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -67,7 +67,7 @@ def test_all_receivers_hold_the_actors_version_after_each_update(made: Make, apa
         actor.call("train").wait()
     assert sync.metrics["sync/changed_share"] == pytest.approx(1.0)
     assert sync.metrics["sync/mb"] == pytest.approx((300_030 * 4 + 24) / 2**20)
-    assert [way for _, way in sync._ways] == [Transport.SOCKET if apart else Transport.SHARED_MEMORY]
+    assert sync._parties.transports() == [Transport.SOCKET if apart else Transport.SHARED_MEMORY]
 
 
 def test_receivers_here_and_elsewhere_get_the_same(made: Make) -> None:
@@ -77,7 +77,7 @@ def test_receivers_here_and_elsewhere_get_the_same(made: Make) -> None:
         sync()
         assert held(receivers) == [(version, parameters(version))] * 3
         actor.call("train").wait()
-    assert {way for _, way in sync._ways} == {Transport.SOCKET, Transport.SHARED_MEMORY}
+    assert sync._parties.transports() == [Transport.SHARED_MEMORY, Transport.SOCKET]
 
 
 def test_weights_that_are_taken_stay_as_they_are_until_they_are_given(made: Make) -> None:
@@ -135,7 +135,7 @@ def test_two_versions_in_one_update_are_refused(made: Make) -> None:
     actor.call("train").wait()
     two = sync.take()
     (way,) = one.buckets
-    mixed = type(one)(1, {way: [*one.buckets[way], *two.buckets[way]]})
+    mixed = type(one)(1, True, {way: [*one.buckets[way], *two.buckets[way]]})
     with pytest.raises(WorkerError, match="weights of version 1 among those of version 0"):
         sync.give(mixed)
 

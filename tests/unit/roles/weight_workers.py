@@ -67,13 +67,13 @@ class Taker(Receiver):
         self,
         context: WorkerContext,
         *,
-        pretends_to_be_far: bool | Sequence[int] = False,
+        pretends_to_be_far: bool | Sequence[int | str] = False,
         dtype: str = "",
         dies_at: int = -1,
     ) -> None:
         super().__init__(context)
         far = pretends_to_be_far
-        self._far = far if isinstance(far, bool) else context.rank in far
+        self._far = far if isinstance(far, bool) else context.rank in far or context.name in far
         self._dtype = dtype
         self._dies_at = dies_at
         self._held: dict[str, torch.Tensor] = {}
@@ -110,6 +110,11 @@ class Taker(Receiver):
     def dtypes(self) -> set[str]:
         """Of what is held."""
         return {str(tensor.dtype).removeprefix("torch.") for tensor in self._held.values()}
+
+    def forget(self) -> None:
+        """As after a restart."""
+        self.__dict__.pop("reader", None)
+        self._held, self._version, self._loads = {}, -1, 0
 
     def loads(self) -> int:
         """How many updates began."""

@@ -12,7 +12,7 @@ import pytest
 
 from rlinf_core.errors import WorkerDied
 from rlinf_core.flows.flow import Flow, Played, Requests, StepResult
-from rlinf_core.roles.weights import Weights
+from rlinf_core.roles.weight_sync import Weights
 from rlinf_core.run.ahead import RunAhead, staleness
 from rlinf_core.types import Experience, Prompt, Sample
 
