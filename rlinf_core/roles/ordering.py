@@ -1,4 +1,4 @@
-"""Rows in an order that does not depend on timing, in parts that belong together."""
+"""Rows in parts that belong together and do not depend on timing."""
 
 from __future__ import annotations
 
@@ -41,6 +41,39 @@ class GroupOrder:
         rest = ready + [row for number in sorted(groups) for row in _sorted(groups[number])]
         if rest:
             yield rest
+
+
+@dataclass(frozen=True)
+class Units:
+    """Turns a stream of rows into one of units: so many groups of neighbouring numbers, whole.
+
+    What is in a unit does not depend on timing; the order of the units does: each leaves when its last row
+    is there, and waits for no other.
+    """
+
+    group_size: int
+    groups_per_step: int
+    groups: int = 1  # of a unit
+
+    def __call__(self, stream: Stream) -> Stream:
+        """The stream in units."""
+        return Stream(self._chunks(stream), result=lambda: stream.result, cancel=stream.cancel)
+
+    def _chunks(self, stream: Stream) -> Iterator[list[Experience]]:
+        units: dict[int, list[Experience]] = {}
+        for rows in stream:
+            for row in rows:
+                number = row.group % self.groups_per_step // self.groups
+                unit = units.setdefault(number, [])
+                unit.append(row)
+                if len(unit) == self._size(number):
+                    yield _sorted(units.pop(number))
+        for number in sorted(units):
+            yield _sorted(units[number])
+
+    def _size(self, number: int) -> int:
+        """Rows of a unit; the last one may have fewer."""
+        return self.group_size * min(self.groups, self.groups_per_step - number * self.groups)
 
 
 def _sorted(rows: list[Experience]) -> list[Experience]:

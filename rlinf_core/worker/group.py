@@ -10,7 +10,7 @@ from rlinf_core.api.engine import Call, Host, WorkerSpec
 from rlinf_core.comm.stream import Stream
 from rlinf_core.errors import ConfigError, WorkerError
 from rlinf_core.worker.failures import GRACE_S, first_real, is_consequence
-from rlinf_core.worker.stage_run import Route, run_stage
+from rlinf_core.worker.stage_run import ROUTES, Route, run_stage
 from rlinf_core.worker.worker import WorkerContext
 
 _LOOK_AROUND_S = 0.02  # how often the other ranks are looked at while one is waited for
@@ -160,10 +160,11 @@ class WorkerGroup:
         """Run a stage on every rank over the stream; its output chunks come as they are ready.
 
         `spread` gives each chunk to the rank with the least total weight so far, `broadcast` gives
-        every chunk to every rank. Chunks pass `intake` first, which may hold and regroup them.
+        every chunk to every rank, `shared` gives each to whichever rank asks for one, by yielding a chunk
+        (an empty one before its first). Chunks pass `intake` first, which may hold and regroup them.
         """
-        if route not in ("spread", "broadcast"):
-            raise ConfigError(f"{self.name}.{method}: no route {route!r}; there are 'spread' and 'broadcast'")
+        if route not in ROUTES:
+            raise ConfigError(f"{self.name}.{method}: no route {route!r}; there are {', '.join(ROUTES)}")
         calls = [host.stage(worker, method, **kwargs) for host, worker in self.members]
         return run_stage(calls, self.intake(stream), route, weight)
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rlinf_core.api.engine import StageCall
 from rlinf_core.comm.channel import Channel
 from rlinf_core.comm.stream import Stream
 from rlinf_core.errors import ChannelClosed
-from rlinf_core.worker.failures import GRACE_S, first_real, is_consequence
+from rlinf_core.worker.failures import GRACE_S, StageCancelledError, first_real, is_consequence
 
 Chunk = list[Any]
-Route = Literal["spread", "broadcast"]
+Route = Literal["spread", "broadcast", "shared"]
+ROUTES: tuple[Route, ...] = get_args(Route)
 
 
 def run_stage(
@@ -23,7 +24,8 @@ def run_stage(
     if len(calls) == 1 and calls[0].feed(iter(source)):
         only = calls[0]
         return Stream(only, result=lambda: [only.result()], cancel=only.cancel)
-    run = _StageRun(calls, source, Router(len(calls), route, weight))
+    kind = _SharedRun if route == "shared" else _StageRun
+    run = kind(calls, source, Router(len(calls), route, weight))
     return Stream(run.outputs(), result=run.results, cancel=run.cancel)
 
 
@@ -51,13 +53,14 @@ class _StageRun:
         self.router = router
         self._errors: list[BaseException] = []
         self._over = False
+        self._work: Channel[Chunk] = Channel()  # of a shared stage: what no rank has taken yet
         self._feeder = threading.Thread(target=self._feed, name="stage-feeder", daemon=True)
         self._feeder.start()
 
     def outputs(self) -> Iterator[Chunk]:
         """Chunks as ranks yield them. Raises the first real error of the source and the ranks."""
         try:
-            yield from self.calls[0] if len(self.calls) == 1 else self._merged()
+            yield from self._chunks(self.calls[0]) if len(self.calls) == 1 else self._merged()
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -99,7 +102,7 @@ class _StageRun:
         failures: Channel[BaseException] = Channel()
         for call in self.calls:
             threading.Thread(
-                target=_drain, args=(call, merged, failures), name="stage-merger", daemon=True
+                target=_drain, args=(self._chunks(call), merged, failures), name="stage-merger", daemon=True
             ).start()
         try:
             running = len(self.calls)
@@ -115,6 +118,10 @@ class _StageRun:
         finally:
             merged.close()
 
+    def _chunks(self, call: StageCall) -> Iterator[Chunk]:
+        """What one rank yields."""
+        return iter(call)
+
     def _failure(self, failures: Channel[BaseException]) -> BaseException:
         """The error to report, once a rank has failed: a consequence waits a while for its cause."""
         found = [failures.get()]
@@ -126,9 +133,42 @@ class _StageRun:
         return first_real(found)
 
 
-def _drain(call: StageCall, merged: Channel[Chunk | None], failures: Channel[BaseException]) -> None:
-    try:
+class _SharedRun(_StageRun):
+    """No rank has chunks of its own: with each chunk that a rank yields, empty ones included, it asks for the
+    next one that is there. One that has other work to do first asks later, and gets less."""
+
+    def cancel(self) -> None:
+        """Nobody gets any more chunks, either."""
+        if not self._over:
+            self._work.abandon(StageCancelledError("the stage that shares these chunks was cancelled"))
+        super().cancel()
+
+    def _feed(self) -> None:
+        try:
+            for chunk in self.source:
+                if not self._work.put(chunk):
+                    return
+            self._work.close()
+        except BaseException as error:  # the border of a thread: whoever iterates the output raises it
+            self._errors.append(error)
+            self.cancel()
+
+    def _chunks(self, call: StageCall) -> Iterator[Chunk]:
         for chunk in call:
+            if chunk:
+                yield chunk
+            try:
+                work = self._work.get()
+            except ChannelClosed:  # for all: a rank that hangs in its last chunk is seen to be late
+                for each in self.calls:
+                    each.close()
+            else:
+                call.send(work)
+
+
+def _drain(chunks: Iterator[Chunk], merged: Channel[Chunk | None], failures: Channel[BaseException]) -> None:
+    try:
+        for chunk in chunks:
             if not merged.put(chunk):
                 return
         merged.put(None)

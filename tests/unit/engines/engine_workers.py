@@ -151,6 +151,20 @@ class Probe(Worker):
             yield chunk
 
     @stage
+    def ask(self, chunks: Iterator[list[Any]], *, bad: int = -1, how: str = "raise") -> Iterator[list[Any]]:
+        """Of a shared stage: takes chunks as long as nobody else has taken them."""
+        taken: list[Any] = []
+        yield []
+        for chunk in chunks:
+            if chunk == [bad]:
+                if how == "die":
+                    self.die()
+                raise ValueError(f"cannot do {bad}")
+            taken += chunk
+            yield [(self.context.rank, *chunk)]
+        return taken
+
+    @stage
     def first_only(self, chunks: Iterator[list[int]]) -> Iterator[list[int]]:
         yield next(chunks)
 

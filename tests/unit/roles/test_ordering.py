@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlinf_core.comm.stream import Stream
-from rlinf_core.roles.ordering import GroupOrder
+from rlinf_core.roles.ordering import GroupOrder, Units
 from rlinf_core.types import Experience
 
 
@@ -49,3 +49,29 @@ def test_groups_that_never_get_whole_come_at_the_end() -> None:
 
 def test_nothing_comes_of_nothing() -> None:
     assert ordered(GroupOrder(2, 4, 2)) == []
+
+
+def taken(units: Units, *names: str) -> list[list[str]]:
+    chunks = [[row(*map(int, name.split("."))) for name in names_.split()] for names_ in names]
+    return [[f"{r.group}.{r.replica}" for r in chunk] for chunk in units(Stream.of(chunks))]
+
+
+def test_a_unit_leaves_when_it_is_whole_and_waits_for_no_other() -> None:
+    units = Units(group_size=2, groups_per_step=4)
+    assert taken(units, *ARRIVED) == [["13.0", "13.1"], ["12.0", "12.1"], ["14.0", "14.1"], ["15.0", "15.1"]]
+
+
+def test_what_is_in_a_unit_does_not_depend_on_when_its_rows_come() -> None:
+    units = Units(group_size=2, groups_per_step=5, groups=2)  # of groups 20 and 21, 22 and 23, 24
+    whole = [["20.0", "20.1", "21.0", "21.1"], ["22.0", "22.1", "23.0", "23.1"], ["24.0", "24.1"]]
+    late = "23.0 24.1 22.0 23.1", "20.1 21.0 22.1 24.0", "21.1 20.0"
+    assert taken(units, *late) == [whole[1], whole[2], whole[0]]
+    assert sorted(taken(units, *reversed(late))) == whole
+
+
+def test_units_that_never_get_whole_come_at_the_end() -> None:
+    units = Units(group_size=2, groups_per_step=4, groups=2)
+    assert taken(units, "10.0 8.0", "10.1 9.1 9.0", "11.1") == [
+        ["8.0", "9.0", "9.1"],
+        ["10.0", "10.1", "11.1"],
+    ]
