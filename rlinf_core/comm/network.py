@@ -15,6 +15,7 @@ from pathlib import Path
 
 TOKEN_BYTES = 32  # that whoever connects from another machine sends first
 _BACKLOG = 128
+_UNSENT_BYTES = 128 * 1024  # that the system may hold back of a connection
 _ANSWER_S = 10.0
 _LAST_ACK = 8 + 12 * 4  # where tcp_info has the milliseconds since the other end was heard
 _TCP_INFO_BYTES = 104
@@ -109,6 +110,8 @@ def stay_alert(sock: socket.socket, silence_s: float) -> None:
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # so that small messages pass large ones
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
