@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api.backend import WeightBucket
-from rlinf_core.comm.places import arranged, cast_bucket, octets
+from rlinf_core.comm.places import arranged, cast_bucket, checksum, octets
 from rlinf_core.comm.weights import Changes, sampled_share
 from rlinf_core.errors import ModelError
 
@@ -67,8 +67,8 @@ class Differ:
         if whole:
             self._sent.clear()
 
-    def write(self, bucket: WeightBucket, dtype: str = "") -> DeltaBucket:
-        """What is to be sent of a bucket, floats as `dtype`."""
+    def write(self, bucket: WeightBucket, dtype: str = "", *, checked: bool = True) -> DeltaBucket:
+        """What is to be sent of a bucket, floats as `dtype`; always with checksums."""
         delta = DeltaBucket(bucket.version, self._base, {}, {}, {}, bucket.last)
         for name, tensor in cast_bucket(bucket, dtype).tensors.items():
             now = tensor.detach().cpu().contiguous()
@@ -216,15 +216,6 @@ def apply_patch(target: Tensor, patch: Patch) -> None:
     indices = np.cumsum(gaps, dtype=np.int64)[gaps != _FAR]
     kind = f"u{target.element_size()}"
     octets(target).view(kind)[indices] = octets(patch.values).view(kind)
-
-
-def checksum(tensor: Tensor) -> int:
-    """The sum of its 64-bit words, and of the bytes left over."""
-    import numpy as np
-
-    bits = octets(tensor)
-    words = len(bits) // 8 * 8
-    return (int(bits[:words].view(np.uint64).sum()) + int(bits[words:].sum())) % 2**64
 
 
 def _differing(old: Any, new: Any) -> Any:  # Any: numpy arrays of one block

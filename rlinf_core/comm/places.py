@@ -128,6 +128,15 @@ def octets(tensor: Tensor) -> Any:  # Any: numpy's stubs
     return tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
 
 
+def checksum(tensor: Tensor) -> int:
+    """The sum of its 64-bit words, and of the bytes left over."""
+    import numpy as np
+
+    bits = octets(tensor)
+    words = len(bits) // 8 * 8
+    return (int(bits[:words].view(np.uint64).sum()) + int(bits[words:].sum())) % 2**64
+
+
 def plain(tensor: Tensor) -> bool:
     import torch
 

@@ -18,8 +18,20 @@ from typing import TYPE_CHECKING
 
 from rlinf_core.api.backend import WeightBucket
 from rlinf_core.comm.live import LiveParameters
-from rlinf_core.comm.places import Extent, Place, Region, arranged, copy_into, map_extent, octets, touch, view
+from rlinf_core.comm.places import (
+    Extent,
+    Place,
+    Region,
+    arranged,
+    checksum,
+    copy_into,
+    map_extent,
+    octets,
+    touch,
+    view,
+)
 from rlinf_core.comm.segments import new_descriptor
+from rlinf_core.errors import ModelError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,6 +48,7 @@ class SharedBucket:
     version: int
     places: tuple[tuple[Region, Place], ...]
     last: bool = False
+    sums: Mapping[str, int] | None = None  # of the tensors, where they are to be compared
 
 
 @dataclass
@@ -128,8 +141,8 @@ class WeightBoard:
         self._slot = slot
         self.changes = Changes()
 
-    def write(self, bucket: WeightBucket, dtype: str = "") -> SharedBucket:
-        """Copy a bucket, floats as `dtype` ("" = as they are)."""
+    def write(self, bucket: WeightBucket, dtype: str = "", *, checked: bool = False) -> SharedBucket:
+        """Copy a bucket, floats as `dtype` ("" = as they are); `checked`: with checksums."""
         slot = self._slot
         if slot is None:
             raise RuntimeError("write before begin")
@@ -137,7 +150,17 @@ class WeightBoard:
         slot.names.update(bucket.tensors)
         rest = {name: tensor for name, tensor in bucket.tensors.items() if name not in shown}
         written = self._copy(slot, rest, dtype) if rest else {}
-        return SharedBucket(bucket.version, (*shown.values(), *written.values()), bucket.last)
+        sums = self._sums(slot, bucket.tensors, written) if checked else None
+        return SharedBucket(bucket.version, (*shown.values(), *written.values()), bucket.last, sums)
+
+    def _sums(
+        self, slot: _Slot, tensors: Mapping[str, Tensor], written: Mapping[str, tuple[Region, Place]]
+    ) -> dict[str, int]:
+        """Of parameters that are shown, and of what was written."""
+        copies = {
+            name: view(slot.memory(region), place, region.begin) for name, (region, place) in written.items()
+        }
+        return {name: checksum(copies.get(name, tensor)) for name, tensor in tensors.items()}
 
     def _copy(
         self, slot: _Slot, tensors: Mapping[str, Tensor], dtype: str
@@ -194,7 +217,8 @@ class WeightReader:
 
     def open(self, shared: SharedBucket) -> WeightBucket:
         """The bucket, its tensors views that stay as they are while this version is in use: parameters, whose
-        data a receiver may take for its own. Raises `OSError` where the sender is gone."""
+        data a receiver may take for its own. Raises `OSError` where the sender is gone, and `ModelError`
+        where a checksum came along and is another one."""
         import torch
 
         tensors: dict[str, Tensor] = {
@@ -203,6 +227,12 @@ class WeightReader:
             )
             for region, place in shared.places
         }
+        for name, wanted in (shared.sums or {}).items():
+            if checksum(tensors[name]) != wanted:
+                raise ModelError(
+                    f"weight {name!r} of version {shared.version} is not what was written: its checksum "
+                    "differs"
+                )
         return WeightBucket(shared.version, tensors, shared.last)
 
     def _memory(self, region: Region) -> mmap.mmap:

@@ -37,6 +37,7 @@ class WeightSync:
     def __init__(self, actor: WorkerGroup, receivers: WorkerGroup) -> None:
         self.actor = actor
         self.version = -1
+        self.checked = False  # checksums are compared on one machine too
         self.metrics: dict[str, float] = {}  # of the last update that went to other processes
         self._parties = Parties(actor, receivers)
         self._far_sent = False  # the last update went to other machines too
@@ -170,7 +171,10 @@ class WeightSync:
         for party in parties:
             party.first = party.members[0]
         relays = frozenset(party.members[0][1] for party in parties if len(party.members) > 1)
-        passed: list[Shown] = _receive([party.members[0] for party in parties], sent, relays).collect()
+        firsts = WorkerGroup("receivers", [party.members[0] for party in parties])
+        passed: list[Shown] = firsts.stage(
+            "receive", sent, route="broadcast", relays=relays, checked=self.checked
+        ).collect()
         calls = []
         for party in parties:
             shown = [each.bucket for each in passed if each.by == party.members[0][1]]
@@ -205,6 +209,7 @@ class WeightSync:
             in_use=sorted(self._held),
             live=self._live,
             dtype=self._parties.dtype,
+            checked=self.checked,
         )
 
 
@@ -218,8 +223,8 @@ def _keep_in(kept: list[Any]) -> Callable[[list[Any]], list[Any]]:
     return keep
 
 
-def _receive(members: Iterable[Member], chunks: Stream, relays: frozenset[str] = frozenset()) -> Stream:
-    return WorkerGroup("receivers", list(members)).stage("receive", chunks, route="broadcast", relays=relays)
+def _receive(members: Iterable[Member], chunks: Stream) -> Stream:
+    return WorkerGroup("receivers", list(members)).stage("receive", chunks, route="broadcast")
 
 
 def _stream(buckets: Iterable[Sent]) -> Stream:

@@ -64,13 +64,14 @@ class Publisher(Worker):
         in_use: Sequence[int] = (),
         live: bool = False,
         dtype: str = "",
+        checked: bool = False,
     ) -> Generator[list[Any], None, Published]:
         """Give the current weights to the receiver in this process (`local`: by rank, its name) and, on
         rank 0 with `remote`, to the driver. All ranks take part.
 
         What goes to the driver is fit for one way, floats as `dtype`: with shared memory it only tells where
         the weights lie, which is not where versions `in_use` do, and with `live` is where the parameters
-        themselves are. Without a way it is the buckets themselves.
+        themselves are. Without a way it is the buckets themselves. `checked`: with checksums.
         """
         yields = remote and self.context.rank == 0
         kept: list[Any] = []
@@ -78,7 +79,7 @@ class Publisher(Worker):
         def pass_on(buckets: Iterator[WeightBucket]) -> Iterator[WeightBucket]:
             for bucket in buckets:
                 if yields:
-                    kept.append(bucket if outlet is None else outlet.write(bucket, dtype))
+                    kept.append(bucket if outlet is None else outlet.write(bucket, dtype, checked=checked))
                 yield bucket
 
         outlet = self._outlet(way, in_use, whole=not trainable_only, live=live) if yields else None
@@ -166,10 +167,10 @@ class Receiver(Worker, ABC):
 
     @stage
     def receive(
-        self, chunks: Iterator[list[Sent]], *, relays: frozenset[str] = frozenset()
+        self, chunks: Iterator[list[Sent]], *, relays: frozenset[str] = frozenset(), checked: bool = False
     ) -> Generator[list[Shown], None, int]:
         """As `load_weights`, from another process. Changes of a version that is here already are passed over.
-        One of the `relays` shows what it got to others of its machine."""
+        One of the `relays` shows what it got to others of its machine, `checked` with checksums."""
         sent = self._of_one_version(chunks)
         first = next(sent, None)
         if first is None or (isinstance(first, DeltaBucket) and self.patched.has(first)):
@@ -180,7 +181,7 @@ class Receiver(Worker, ABC):
         opened: Iterator[WeightBucket] = map(self._opened, itertools.chain([first], sent))
         if self.context.name in relays:
             whole = isinstance(first, DeltaBucket) and first.base < 0
-            opened = self._showing(opened, shown, whole=whole)
+            opened = self._showing(opened, shown, whole=whole, checked=checked)
         version = self.load_weights(opened)
         yield from ([each] for each in shown)
         return version
@@ -210,12 +211,12 @@ class Receiver(Worker, ABC):
         return self.reader.open(bucket) if isinstance(bucket, SharedBucket) else self.patched.open(bucket)
 
     def _showing(
-        self, buckets: Iterable[WeightBucket], shown: list[Shown], *, whole: bool
+        self, buckets: Iterable[WeightBucket], shown: list[Shown], *, whole: bool, checked: bool = False
     ) -> Iterator[WeightBucket]:
         """The buckets, and where each lies then. Those who look at it do nothing while it changes."""
         for number, bucket in enumerate(buckets):
             if not number:
                 self.board.begin(bucket.version, (), whole=whole, live=True)
-            shown.append(Shown(self.context.name, self.board.write(bucket)))
+            shown.append(Shown(self.context.name, self.board.write(bucket, checked=checked)))
             yield bucket
         self.board.end()

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlinf_core.api import WeightBucket
-from rlinf_core.comm.patches import checksum
+from rlinf_core.comm.places import checksum
 from rlinf_core.comm.remote import ChannelHandle
 from rlinf_core.roles.weights import Publisher, Receiver
 from rlinf_core.worker import Worker, WorkerContext, on_host, stage

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from rlinf_core.api import WeightBucket
-from rlinf_core.comm.patches import Differ, Patched, apply_patch, changed, checksum, make_patch
+from rlinf_core.comm.patches import Differ, Patched, apply_patch, changed, make_patch
+from rlinf_core.comm.places import checksum
 from rlinf_core.errors import ModelError
 
 KINDS = (torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.bool, torch.int64)

@@ -16,6 +16,7 @@ from torch import Tensor
 from rlinf_core.api import WeightBucket
 from rlinf_core.comm.places import arranged, cast_bucket, common_dtype, copy_into
 from rlinf_core.comm.weights import SharedBucket, WeightBoard, WeightReader
+from rlinf_core.errors import ModelError
 
 DTYPES = (
     torch.float32,
@@ -243,3 +244,17 @@ def test_small_or_foreign_parameters_are_copied() -> None:
         )
     )
     assert board.changes.sent_bytes == 4 * (10 + 400_000 + 420_000)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_checksums_tell_a_version_that_was_written_over(live: bool) -> None:
+    board, reader = WeightBoard(), WeightReader()
+    tensor: Tensor = torch.nn.Parameter(torch.ones(400_000), requires_grad=False)
+    board.begin(0, [], whole=True, live=live)
+    shared = board.write(WeightBucket(0, {"a": tensor, "none": torch.zeros(0)}), checked=True)
+    seen = reader.open(shared).tensors["a"]
+    assert torch.equal(seen, tensor)
+    with torch.no_grad():
+        seen[17] = 2.0
+    with pytest.raises(ModelError, match="weight 'a' of version 0 is not what was written"):
+        reader.open(shared)

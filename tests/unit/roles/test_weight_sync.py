@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def hosts() -> Iterator[list[Host]]:
 
 
 def groups(
-    hosts: list[Host], receivers: int = 1, *, live: bool = False, **options: object
+    hosts: list[Host], receivers: int = 1, *, live: bool = False, **options: Any
 ) -> tuple[WorkerGroup, WorkerGroup]:
     actor, *others = hosts[: 1 + receivers]
     sender = WorkerGroup.create("actor", "weight_workers:Sender", [actor], {"live": live}, ["cpu"], 0)
@@ -44,7 +45,7 @@ def made(hosts: list[Host]) -> Iterator[Callable[..., tuple[WorkerGroup, WorkerG
     """Makes an actor and receivers, each in a process of its own, and drops them."""
     kept: list[WorkerGroup] = []
 
-    def make(receivers: int = 1, **options: object) -> tuple[WorkerGroup, WorkerGroup]:
+    def make(receivers: int = 1, **options: Any) -> tuple[WorkerGroup, WorkerGroup]:
         kept.extend(groups(hosts, receivers, **options))
         return kept[-2], kept[-1]
 
@@ -57,10 +58,14 @@ def held(receivers: WorkerGroup) -> list[Sent]:
     return receivers.call("held").wait()
 
 
+@pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize("apart", [False, True])
-def test_all_receivers_hold_the_actors_version_after_each_update(made: Make, apart: bool) -> None:
+def test_all_receivers_hold_the_actors_version_after_each_update(
+    made: Make, apart: bool, checked: bool
+) -> None:
     actor, receivers = made(receivers=2, pretends_to_be_far=apart)
     sync = WeightSync(actor, receivers)
+    sync.checked = checked
     for version in range(4):
         sync()
         assert held(receivers) == [(version, parameters(version))] * 2
