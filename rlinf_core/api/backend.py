@@ -103,6 +103,7 @@ class Trainer(ABC):
     version: int = 0  # optimizer steps taken; the version of the weights
     padding_free: bool = False  # computes real tokens alone
     shares_prompts: bool = False  # and once a prompt that rows of a batch share
+    any_order: bool = False  # has `close_part`: its ranks meet in `step` and `all_sum` alone
     share: DataShare | None = None  # of the rows; None = every rank has a share of its own
 
     @abstractmethod
@@ -131,6 +132,14 @@ class Trainer(ABC):
                 before = sums.get(name, (0.0, 0.0))
                 sums[name] = (before[0] + total, before[1] + count)
         return sums
+
+    def close_part(self) -> None:
+        """What was accumulated since the last call is one part of the step's gradient. Parts add up to the
+        same bits in any order and on any ranks, which may have different numbers of them. Before a `step`
+        that has parts every rank closes one or more, and nothing is accumulated after the last."""
+        from rlinf_core.errors import ConfigError
+
+        raise ConfigError(f"backend {type(self).__name__} adds up gradients in one order only")
 
     @abstractmethod
     def step(self, denominator: float) -> StepStats:

@@ -39,6 +39,7 @@ class BackendCapabilities:
     precisions: frozenset[str] = frozenset({"fp32"})
     reference: bool = False  # can compute log-probabilities of the initial policy
     values: bool = True  # trains the value heads of models
+    any_order: bool = False  # some of its trainers have `any_order`: those whose ranks hold whole models
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from rlinf_core.config.check_isolation import rollout_process_problems, rollout_
 from rlinf_core.config.check_schedule import came, schedule_problems, schedule_warnings
 from rlinf_core.config.check_staleness import staleness_problems
 from rlinf_core.config.check_video import video_problems, video_warnings
+from rlinf_core.config.lending import lending_problems
 from rlinf_core.config.resolve import SpecSource
 from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SECTIONS, RunConfig, task_of, unused_keys
 from rlinf_core.errors import ConfigError
@@ -41,6 +42,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *_sampling(config, specs),
         *_batches(config, needs, ranks or config.ranks),
         *schedule_problems(config, needs, ranks or config.ranks),
+        *lending_problems(config, specs, needs),
         *env_pool_problems(config, specs, needs),
         *rollout_process_problems(config, specs),
         *video_problems(config, specs),

@@ -59,10 +59,11 @@ def schedule_warnings(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]
     """Settings without effect beside others."""
     fixed = "plan" if config.plan else "placement" if config.placement else ""
     defaults = ScheduleConfig()
-    for name in ("profile", "profile_steps", "replan") if fixed else ():
+    for name in ("profile", "profile_steps") if fixed else ():
         if getattr(config.schedule, name) != getattr(defaults, name):
             key = f"schedule.{name}"
             yield f"{key}: has no effect while {fixed} says where everything runs{came(config, key)}"
+    lends = config.schedule.dynamic == "in-step"
     apart = "collocated components take turns on the same devices" if config.mode == "collocated" else ""
     if config.schedule.stages > 1 and apart and not config.env_pool.processes:
         yield (
@@ -71,7 +72,7 @@ def schedule_warnings(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]
         )
     waits = "training needs every sample of a step before it begins" if _waits(config, needs) else ""
     waits = "samples are made ahead of their training" if config.train.max_staleness else waits
-    if config.schedule.chunk and (apart or waits):
+    if config.schedule.chunk and (apart or waits) and not lends:
         yield f"schedule.chunk: has no effect: {waits or apart}{came(config, 'schedule.chunk')}"
 
 

@@ -126,7 +126,9 @@ class ScheduleConfig:
 
     profile: str = field(default="", metadata={"path": True})  # a profile (YAML) to plan from; "" = measure
     profile_steps: int = 2  # measured steps of each plan that is tried
-    replan: bool = True  # change the plan when what is measured makes another one faster
+    dynamic: Literal["off", "step", "in-step"] = (
+        "step"  # step = the plan may change; in-step = and devices are lent
+    )
     stages: int = 0  # groups of environments that take turns with the policy; 0 = chosen
     chunk: int = 0  # samples that leave a component at once; 0 = chosen
 

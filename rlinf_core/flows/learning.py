@@ -7,29 +7,44 @@ from typing import TYPE_CHECKING
 
 from rlinf_core.comm.stream import Stream
 from rlinf_core.flows.flow import merge_reports
+from rlinf_core.roles.report import joined
 
 if TYPE_CHECKING:
+    from rlinf_core.config.lending import Lent
     from rlinf_core.types import Experience
     from rlinf_core.worker import WorkerGroup
 
 
 @dataclass(frozen=True)
 class Learners:
-    """The groups that learn from scored rows. Without a reference or a critic that step is left out."""
+    """The groups that learn from scored rows. Without a reference or a critic that step is left out.
+
+    `lent` says what is done with devices that generation has no more work for while others still generate.
+    """
 
     actor: WorkerGroup
     reference: WorkerGroup | None = None
     critic: WorkerGroup | None = None  # with a model of its own
+    lent: Lent = "nothing"  # devices to; to "training" = with the reference
 
     def learn(self, rows: Stream, step: int, oldest: int | None = None) -> dict[str, float]:
         """Train on all rows of the stream but those of weights before the version `oldest`; metrics named
         `train/...`."""
-        judged = self.reference.stage("logprobs", rows, route="broadcast") if self.reference else rows
+        if self.lent == "training":
+            trained = self.actor.stage("train_shared", rows, route="shared", step=step)
+            trained.collect()
+            return merge_reports(joined(trained.result))
+        judged = self._judged(rows, self.reference) if self.reference else rows
         if self.critic is None:
             return self._train(self.actor, judged, step, oldest)
         valued: list[Experience] = self.critic.stage("values", judged, route="broadcast").collect()
         metrics = self._train(self.critic, Stream.of([valued]), step, oldest)
         return metrics | self._train(self.actor, Stream.of([valued]), step, oldest)
+
+    def _judged(self, rows: Stream, reference: WorkerGroup) -> Stream:
+        if self.lent == "reference":
+            return reference.stage("logprobs", rows, route="shared", shared=True)
+        return reference.stage("logprobs", rows, route="broadcast")
 
     @staticmethod
     def _train(group: WorkerGroup, rows: Stream, step: int, oldest: int | None) -> dict[str, float]:

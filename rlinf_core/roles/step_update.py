@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlinf_core.roles.batching import mini_batches
-from rlinf_core.roles.report import Spread, TrainReport, add
+from rlinf_core.roles.report import Part, Spread, TrainReport, add, averages
 from rlinf_core.types import Experience
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class StepUpdate:
         self._several = train.mini_batches * train.update_epochs > 1
         self._objective = updater.objective(step)
         self._held: list[Experience] = []
-        self._rows = 0
-        self._active = 0
+        self.rows = 0  # that were added and count, with a gradient or not
+        self.active = 0  # of the rows: those with a gradient
         self._masks: list[Tensor] = []
         self._facts: dict[str, list[tuple[float, int]]] = {}
         self._seen = Spread()
@@ -55,17 +55,21 @@ class StepUpdate:
         """Make the optimizer steps; none if there was no row."""
         if self._held:
             self._epochs(self._held)
-        elif self._rows:
-            denominator = self.updater.algorithm.denominator(_stacked(self._masks))
-            self._apply(denominator, self._active, self._rows)
-        for name, parts in self._facts.items():
-            total = sum(count for _, count in parts)
-            mean = sum(value * count for value, count in parts) / total
-            self.report.facts[name] = parts[0][0] if len(parts) == 1 else mean
-        self.report.facts |= self._seen.facts("advantage")
+        elif self.rows:
+            apply(self.updater, self.denominator, self.active, self.rows, self.report)
+        self.report.facts |= averages(self._facts) | self._seen.facts("advantage")
         if self._oldest is not None:
             self.report.facts["stale_rows"] = self._too_old
         return self.report
+
+    @property
+    def denominator(self) -> float:
+        """Of the rows that were added, with one optimizer step."""
+        return self.updater.algorithm.denominator(_stacked(self._masks)) if self._masks else 0.0
+
+    def part(self) -> Part:
+        """What is said of them."""
+        return Part(self.report.sums, self.report.peaks, self._facts, self._seen)
 
     def _fit(self, rows: Sequence[Experience]) -> list[Experience]:
         scored = [row for row in rows if row.error is None]
@@ -83,8 +87,8 @@ class StepUpdate:
             return
         updater.accumulate(rows, active, columns, *self._objective, self.report)
         self._masks.append(batch.mask_BT)
-        self._rows += len(rows)
-        self._active += len(active)
+        self.rows += len(rows)
+        self.active += len(active)
 
     def _epochs(self, rows: Sequence[Experience]) -> None:
         batch, columns, idle = self._judge(rows)
@@ -97,7 +101,8 @@ class StepUpdate:
                 active = self._active_of(part, idle)
                 updater.accumulate(rows, active, columns, *self._objective, self.report)
                 mask_BT = batch.mask_BT.index_select(0, torch.tensor(part))
-                self._apply(updater.algorithm.denominator(mask_BT), len(active), len(part))
+                denominator = updater.algorithm.denominator(mask_BT)
+                apply(updater, denominator, len(active), len(part), self.report)
                 columns.fresh = False
 
     def _judge(self, rows: Sequence[Experience]) -> tuple[ScoredBatch, Columns, list[bool]]:
@@ -122,15 +127,17 @@ class StepUpdate:
         skip = self.updater.config.train.skip_gradient_free
         return [i for i in part if not (skip and idle[i])]
 
-    def _apply(self, denominator: float, active: int, rows: int) -> None:
-        if not denominator:  # no decision is trained
-            return
-        stats = self.updater.trainer.step(denominator)
-        whose = "critic_" if self.updater.critic else ""
-        add(self.report.sums, f"{whose}grad_norm", stats.grad_norm, 1)
-        add(self.report.sums, f"{whose}skipped_steps", float(stats.skipped), 1)
-        add(self.report.sums, f"{whose}active_rows", active, rows)
-        self.report.facts[f"{whose}lr"] = stats.lr
+
+def apply(updater: Updater, denominator: float, active: int, rows: int, report: TrainReport) -> None:
+    """One optimizer step with the gradient of so many rows; none if no decision is trained."""
+    if not denominator:
+        return
+    stats = updater.trainer.step(denominator)
+    whose = "critic_" if updater.critic else ""
+    add(report.sums, f"{whose}grad_norm", stats.grad_norm, 1)
+    add(report.sums, f"{whose}skipped_steps", float(stats.skipped), 1)
+    add(report.sums, f"{whose}active_rows", active, rows)
+    report.facts[f"{whose}lr"] = stats.lr
 
 
 def _stacked(masks: Sequence[Tensor]) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from rlinf_core.api import TrainerContext
 from rlinf_core.roles.saving import Part, Staged, restore_random_state
 from rlinf_core.roles.setup import Spaces, build_algorithm, build_backend, build_critic, build_model
+from rlinf_core.roles.shared_update import SharedUpdate
 from rlinf_core.roles.step_update import StepUpdate, draw_seed
 from rlinf_core.roles.update import Updater
 from rlinf_core.worker import Worker, WorkerContext, on_host, stage
@@ -74,6 +75,26 @@ class TrainedWorker(Worker):
             update.add(chunk)
         yield from ()
         return update.finish()
+
+    @stage
+    def train_shared(
+        self, chunks: Iterator[list[Experience]], *, step: int
+    ) -> Generator[list[Experience], None, TrainReport]:
+        """Add the gradients of the chunks that this rank is given, then update; returns a `TrainReport`.
+
+        The ranks share the chunks out by asking for them: each for one more when it is free.
+        """
+        update = SharedUpdate(self.updater, step)
+        yield []
+        for chunk in chunks:
+            update.add(chunk)
+            yield []
+        return update.finish()
+
+    @on_host
+    def any_order(self) -> bool:
+        """As the trainer says."""
+        return self.trainer.any_order
 
     @on_host
     def limit_micro_batch(self, rows: int) -> None:

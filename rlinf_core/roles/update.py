@@ -6,6 +6,7 @@ Axes: B rows, T decision steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -57,6 +58,12 @@ class Updater:
         self.config = config
         self.share = trainer.share or DataShare(rank, ranks)
         self.micro_batch = 0  # rows at most; 0 = as many as the budget of tokens allows
+
+    def alone(self) -> Updater:
+        """One that computes all of the rows it is given, whatever other ranks have."""
+        own = copy(self)
+        own.share = DataShare(0, 1)
+        return own
 
     def objective(self, step: int) -> tuple[LossFunction, frozenset[Want]] | None:
         """What is minimised in a step, and the outputs that it takes; None = this model rests."""

@@ -95,7 +95,7 @@ def start(config: RunConfig, plan: Plan, engine: Engine | None = None) -> RunGra
 def make_flow(crew: Crew) -> Flow:
     """The loop over these groups."""
     config, groups = crew.config, crew.groups
-    learners = Learners(groups["actor"], groups.get("reference"), groups.get("critic"))
+    learners = Learners(groups["actor"], groups.get("reference"), groups.get("critic"), crew.lent)
     selection = _selection(crew)
     temperature = config.eval.temperature
     if config.simulator is not None:

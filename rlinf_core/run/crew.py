@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf_core.cluster.devices import free_port, inventory
 from rlinf_core.comm.routing import interval_sizes
-from rlinf_core.roles.ordering import GroupOrder
+from rlinf_core.config.lending import lent_to, refuse_ordered, unit_groups
+from rlinf_core.roles.ordering import GroupOrder, Units
 from rlinf_core.roles.setup import algorithm_needs
 from rlinf_core.roles.simulators import groups_beside
 from rlinf_core.run.graph import LEARNERS, make_graph, most_groups
@@ -62,6 +63,7 @@ class Crew:
         self.config = config
         self.needs = algorithm_needs(config)
         self.graph = make_graph(config)
+        self.lent = lent_to(config, self.needs)
         self.engine = engine
         self.hosts = hosts
         self.groups: dict[str, WorkerGroup] = {}
@@ -220,6 +222,11 @@ class Crew:
         for name in LEARNERS:
             if name in self.groups:
                 self.groups[name].intake = order
+        if self.lent != "nothing":
+            refuse_ordered(self.config, self.groups["actor"].call("any_order").wait())
+            shared = self.groups["actor" if self.lent == "training" else "reference"]
+            groups = self.config.train.prompts_per_step
+            shared.intake = Units(self.needs.group_size, groups, unit_groups(self.config, self.needs))
 
     def _saved(self, draft: Path) -> Mapping[str, Any]:
         shutil.rmtree(draft, ignore_errors=True)

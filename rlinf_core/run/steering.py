@@ -55,7 +55,7 @@ class Steering:
                 planning.trials,
                 planning,
                 steps_each=config.schedule.profile_steps,
-                replan=config.schedule.replan,
+                replan=config.schedule.dynamic != "off",
                 profile=planning.profile or Profile(fingerprint=run_fingerprint(config, planning.hardware)),
             )
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from rlinf_core.api.spans import HostSpan, Span, SpanKind
 
+MAKERS = ("environment", "rollout")
+LENT_TO = ("train_shared", "logprobs")  # stages
+
 
 @dataclass(frozen=True)
 class ComponentTime:
@@ -45,7 +48,8 @@ def step_times(
     `ahead`, what they ended in the step counts with what they did of it before.
 
     `time/COMPONENT` (busiest rank), `time/COMPONENT_mean`, `time/COMPONENT_wait`, and `_load` and `_transfer`
-    where there were any; `util/DEVICE`, the busy share of each; `bubble_ratio`, the idle share of them all.
+    where there were any; `util/DEVICE`, the busy share of each; `bubble_ratio`, the idle share of them all;
+    `time/lent`, where devices were lent.
     """
     metrics = {}
     for name, times in component_times(spans, -math.inf if ahead else began, ended).items():
@@ -55,6 +59,9 @@ def step_times(
         for kind, seconds in (("load", times.load_mean_s), ("transfer", times.transfer_mean_s)):
             if seconds:
                 metrics[f"time/{name}_{kind}"] = seconds
+    lent = 0.0 if ahead else lent_seconds(spans, began, ended)
+    if lent:
+        metrics["time/lent"] = lent
     window = ended - began
     busy = device_seconds(spans, began, ended)
     for device in devices:
@@ -71,6 +78,29 @@ def device_seconds(spans: Iterable[HostSpan], began: float, ended: float) -> dic
         pieces = _innermost(found)
         busy[host] = sum(_within(piece, began, ended) for span, *piece in pieces if span.kind == "run")
     return busy
+
+
+def lent_seconds(spans: Iterable[HostSpan], began: float, ended: float) -> float:
+    """How long hosts that generate worked for training before all of them had generated, added up."""
+    hosts = {name: list(_innermost(found)) for name, found in _hosts(spans).items()}
+    ends = {
+        name: max((end for span, _, end in pieces if _generates(span)), default=-math.inf)
+        for name, pieces in hosts.items()
+    }
+    last = min(ended, max(ends.values(), default=-math.inf))
+    lent = 0.0
+    for name, pieces in hosts.items():
+        if began < ends[name]:
+            lent += sum(_within(piece, began, last) for span, *piece in pieces if _is_lent(span))
+    return lent
+
+
+def _generates(span: Span) -> bool:
+    return span.kind == "run" and span.worker.partition("[")[0] in MAKERS
+
+
+def _is_lent(span: Span) -> bool:
+    return span.kind == "run" and span.name in LENT_TO
 
 
 def _component(ranks: Sequence[dict[SpanKind, float]]) -> ComponentTime:

@@ -123,6 +123,29 @@ def check_backends_snapshot(subject: Subject) -> None:
                 expect(torch.equal(value, expected[name]), f"weight {name} differs after a snapshot")
 
 
+def check_backends_any_order(subject: Subject) -> None:
+    """Of a backend with `any_order`: parts of a step give the same bits in any order, and the gradient that
+    they have without being parts."""
+    found = []
+    for order in ([(0,), (1, 2), (3,)], [(3,), (0,), (1, 2)], [(1, 2), (3,), (0,)]):
+        with _trainer(subject) as trainer:
+            if not trainer.any_order:
+                raise CheckSkipped("the backend adds up gradients in one order only")
+            for part in order:
+                trainer.accumulate(_batch(part), _loss)
+                trainer.close_part()
+            trainer.step(13.0)
+            found.append(_weights(trainer))
+    with _trainer(subject) as trainer:
+        _train(trainer, [ALL])
+        expected = _weights(trainer)
+    for name, value in found[0].items():
+        same = all(torch.equal(weights[name], value) for weights in found)
+        expect(same, f"the order of parts changes weight {name}")
+        gap = float((value - expected[name]).abs().max())
+        expect(gap < 1e-5, f"parts change weight {name} by {gap:.2e}")
+
+
 def check_backends_not_finite(subject: Subject) -> None:
     """A gradient that is not finite is not applied, and the step says so."""
     with _trainer(subject) as trainer:

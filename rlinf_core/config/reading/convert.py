@@ -158,6 +158,8 @@ def _scalar(value: Any, wanted: Any) -> Any:
 
 
 def _literal(value: Any, choices: tuple[Any, ...]) -> Any:
+    if value is False and False not in choices and "off" in choices:  # how YAML reads the word
+        return "off"
     if any(value == choice and type(value) is type(choice) for choice in choices):
         return value
     near = suggest(value, [str(choice) for choice in choices]) if isinstance(value, str) else ""

@@ -119,7 +119,13 @@ SPECS: list[PluginSpec] = [
     AlgorithmSpec(name="grpo", summary="Groups", target="x:X", config=GroupConfig, needs=_needs),
     AlgorithmSpec(name="plain", summary="One sample", target="x:X", needs=lambda _: AlgorithmNeeds()),
     AlgorithmSpec(name="asking", summary="Much", target="x:X", config=AskingConfig, needs=_asks),
-    BackendSpec(name="fsdp", summary="", target="x:X", rollout="hf", provides=BackendCapabilities(lora=True)),
+    BackendSpec(
+        name="fsdp",
+        summary="",
+        target="x:X",
+        rollout="hf",
+        provides=BackendCapabilities(lora=True, any_order=True),
+    ),
     BackendSpec(
         name="headless", summary="", target="x:X", rollout="hf", provides=BackendCapabilities(values=False)
     ),

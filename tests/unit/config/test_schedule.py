@@ -95,9 +95,9 @@ def test_more_groups_than_environments_are_refused(refused):
 
 
 def test_settings_without_effect_are_told(run, manager):
-    said = check(run("placement.actor=0", "schedule.replan=false"), manager)
+    said = check(run("placement.actor=0", "schedule.profile_steps=3"), manager)
     assert said == [
-        "schedule.replan: has no effect while placement says where everything runs (from override)"
+        "schedule.profile_steps: has no effect while placement says where everything runs (from override)"
     ]
     (said,) = check(run("schedule.chunk=8", mode="collocated"), manager)
     assert said.startswith(

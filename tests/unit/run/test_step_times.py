@@ -57,6 +57,21 @@ def test_metrics_of_a_step() -> None:
     )
 
 
+def test_devices_are_lent_from_the_end_of_their_generation_to_the_end_of_all() -> None:
+    """Device 0 generates until 4 and device 1 until 8; device 2 only trains."""
+    stages = [
+        *((0, "rollout[0]", "generate", 0, 4), (1, "rollout[1]", "generate", 1, 8)),
+        *((0, "actor[0]", "publish", 0, 0.5), (0, "actor[0]", "train_shared", 4, 10)),
+        *((1, "actor[1]", "train_shared", 8, 10), (2, "actor[2]", "train_shared", 0, 10)),
+    ]
+    spans = [HostSpan(f"device{n}", Span(who, what, "run", *when)) for n, who, what, *when in stages]
+    spans.append(_span("device0", "actor[0]", "wait", 5, 6.5))
+    assert step_times(spans, 0.0, 10.0, ["device0"])["time/lent"] == 8 - 4 - 1.5
+    assert step_times(spans, 7.0, 10.0, ["device0"]).get("time/lent") is None
+    assert step_times(spans, 3.0, 10.0, ["device0"])["time/lent"] == 2.5
+    assert "time/lent" not in step_times(SPANS, 0.0, 10.0, ["device0"])
+
+
 def test_only_what_lies_in_the_window_counts() -> None:
     assert device_seconds(SPANS, 3.0, 7.0) == pytest.approx({"device0": 2.5, "device1": 4.0, "reward": 0.0})
     assert set(component_times(SPANS, 8.5, 10.0)) == {"actor", "reward"}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from rlinf_backend_fsdp.parts import Parts
 from rlinf_backend_fsdp.world import World
 
 EXACT = 1 << 16  # elements whose squares float32 sums to 1e-6; of 30 million it is off by 1e-3
@@ -35,6 +36,7 @@ class Leaves:
         self.sharded = any(isinstance(parameter, DTensor) for _, parameter in trained)
         self.leaves: list[Tensor] = []
         self.slots: list[Slot] = []
+        self._parts: Parts | None = None  # from the first part on
         if self.sharded:
             for name, parameter in trained:
                 self.slots.append(Slot(name, parameter, len(self.leaves), 0))
@@ -50,7 +52,17 @@ class Leaves:
                 grad, leaf = slot.parameter.grad, self.leaves[slot.leaf]
                 leaf.grad = torch.zeros_like(leaf) if grad is None else _local(grad).to(leaf.dtype)
             return [leaf.grad for leaf in self.leaves if leaf.grad is not None]
+        if self._parts is not None and self._parts.closed:
+            self._parts.collect(self._gradients(), self.world)
+            return self._gradients()
         return [self.world.sum_(gradient) for gradient in self._gradients()]
+
+    def close_part(self) -> None:
+        """The gradients are those of one part of the step; `collect` adds up parts in any order. Not of
+        sharded parameters."""
+        if self._parts is None:
+            self._parts = Parts(self._gradients())
+        self._parts.close(self._gradients())
 
     def square_norm(self, gradients: list[Tensor]) -> Tensor:
         """The squared norm over all ranks, float64."""
@@ -64,6 +76,8 @@ class Leaves:
 
     def clear(self) -> None:
         """Forget the gradients."""
+        if self._parts is not None and self._parts.closed:
+            self._parts.forget()
         if self.sharded:
             for slot in self.slots:
                 slot.parameter.grad = None
@@ -96,7 +110,7 @@ class Leaves:
     def gradients(self) -> list[Tensor]:
         """The tensors that gradients are in now."""
         if not self.sharded:
-            return self._gradients()
+            return [*self._gradients(), *(self._parts.tensors() if self._parts is not None else [])]
         return [slot.parameter.grad for slot in self.slots if slot.parameter.grad is not None]
 
     def _gradients(self) -> list[Tensor]:

@@ -18,7 +18,11 @@ def rlinf_register_backends() -> list[BackendSpec]:
             target="rlinf_backend_fsdp.backend:FSDPBackend",
             rollout="hf",
             provides=BackendCapabilities(
-                lora=True, offload=True, precisions=frozenset({"fp32", "bf16"}), reference=True
+                lora=True,
+                offload=True,
+                precisions=frozenset({"fp32", "bf16"}),
+                reference=True,
+                any_order=True,
             ),
         )
     ]

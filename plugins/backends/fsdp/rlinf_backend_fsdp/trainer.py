@@ -74,7 +74,7 @@ class FSDPTrainer(Trainer):
         self.policy = self._placed(policy, config, sharded)
         placed = None if reference is None else self._placed(reference, config, sharded)
         self.reference = Reference(self.policy, placed, adapters=lora.rank > 0)
-        self.sharded = sharded
+        self.sharded, self.any_order = sharded, not sharded
         self._dropouts = adapter_dropouts(policy) if lora.dropout else []
         self._leaves = Leaves(self.policy.named(), self.world)
         self.optimizer = Optimizer(optimizer, context.total_steps, self._leaves)
@@ -122,6 +122,15 @@ class FSDPTrainer(Trainer):
         for part in self._dropouts:
             part.eval()
         return metrics
+
+    def close_part(self) -> None:
+        """Parts are added up as whole numbers. Raises `ConfigError` for sharded parameters, whose ranks meet
+        in every micro-batch."""
+        if self.sharded:
+            super().close_part()
+        self.onload()
+        self._leaves.close_part()
+        self._pending = True
 
     def step(self, denominator: float) -> StepStats:
         """One optimizer step with the gradient of the mean."""
