@@ -28,11 +28,12 @@ class Standpoint:
     machine: str
     process: int
     device: str = "cpu"  # that its tensors lie on
+    reach: str = ""  # an address of the machine that others know; "" = none is known
 
     @classmethod
-    def here(cls, device: str = "cpu") -> Standpoint:
+    def here(cls, device: str = "cpu", reach: str = "") -> Standpoint:
         """This process's."""
-        return cls(_machine(), os.getpid(), device)
+        return cls(_machine(), os.getpid(), device, reach)
 
 
 def choose(sender: Standpoint, receiver: Standpoint) -> Transport:

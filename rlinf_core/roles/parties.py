@@ -20,6 +20,7 @@ class Party:
 
     members: list[Member] = field(default_factory=list)
     first: Member | None = None  # who was sent them
+    reach: str = ""  # an address of the machine that others know
     _whole: Sequence[SharedBucket] = ()
     _latest: Sequence[SharedBucket] = ()
 
@@ -89,6 +90,7 @@ class Parties:
         for member, (standpoint, self.dtype) in zip(new, places, strict=True):
             near = choose(self._sender, standpoint) is Transport.SHARED_MEMORY
             party = self.near if near else self.far.setdefault(standpoint.machine, Party())
+            party.reach = standpoint.reach
             party.members.append(member)
 
 

@@ -11,7 +11,8 @@ from rlinf_core.comm.stream import Stream
 from rlinf_core.comm.transport import Transport
 from rlinf_core.comm.weights import SharedBucket
 from rlinf_core.roles.parties import Member, Parties, Party
-from rlinf_core.roles.weights import Published, Sent, Shown
+from rlinf_core.roles.relaying import Relaying
+from rlinf_core.roles.weights import Published, Sent
 from rlinf_core.worker import WorkerGroup
 
 
@@ -40,6 +41,7 @@ class WeightSync:
         self.checked = False  # checksums are compared on one machine too
         self.metrics: dict[str, float] = {}  # of the last update that went to other processes
         self._parties = Parties(actor, receivers)
+        self._relaying = Relaying()
         self._far_sent = False  # the last update went to other machines too
         self._live = True  # receivers do nothing while weights change
         self._shown = False  # they see the parameters themselves
@@ -170,11 +172,7 @@ class WeightSync:
             return
         for party in parties:
             party.first = party.members[0]
-        relays = frozenset(party.members[0][1] for party in parties if len(party.members) > 1)
-        firsts = WorkerGroup("receivers", [party.members[0] for party in parties])
-        passed: list[Shown] = firsts.stage(
-            "receive", sent, route="broadcast", relays=relays, checked=self.checked
-        ).collect()
+        passed = self._relaying.send(parties, sent, checked=self.checked)
         calls = []
         for party in parties:
             shown = [each.bucket for each in passed if each.by == party.members[0][1]]

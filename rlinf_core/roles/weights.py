@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from rlinf_core.comm.onward import Links
 from rlinf_core.comm.patches import DeltaBucket, Differ, Patched
 from rlinf_core.comm.transport import Standpoint, Transport
 from rlinf_core.comm.weights import Changes, SharedBucket, WeightBoard, WeightReader
@@ -152,6 +153,11 @@ class Receiver(Worker, ABC):
         """Where that lies for other receivers of this machine."""
         return WeightBoard()
 
+    @cached_property
+    def links(self) -> Links:
+        """To other machines that are sent the same."""
+        return Links(self.context.name)
+
     @abstractmethod
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version, completely; returns it."""
@@ -163,15 +169,21 @@ class Receiver(Worker, ABC):
     @on_host
     def standpoint(self) -> tuple[Standpoint, str]:
         """Where it sits, and what floats should come as."""
-        return Standpoint.here(self.context.device), self.weight_dtype()
+        return Standpoint.here(self.context.device, self.context.reach), self.weight_dtype()
 
     @stage
     def receive(
-        self, chunks: Iterator[list[Sent]], *, relays: frozenset[str] = frozenset(), checked: bool = False
+        self,
+        chunks: Iterator[list[Sent]],
+        *,
+        relays: frozenset[str] = frozenset(),
+        checked: bool = False,
+        linked: bool = False,
     ) -> Generator[list[Shown], None, int]:
         """As `load_weights`, from another process. Changes of a version that is here already are passed over.
-        One of the `relays` shows what it got to others of its machine, `checked` with checksums."""
-        sent = self._of_one_version(chunks)
+        One of the `relays` shows what it got to others of its machine, `checked` with checksums. `linked`:
+        what comes is passed on to the next machine, and comes from the one before, where there is one."""
+        sent = self._of_one_version(self.links.passing(chunks) if linked else chunks)
         first = next(sent, None)
         if first is None or (isinstance(first, DeltaBucket) and self.patched.has(first)):
             for _ in sent:
@@ -185,6 +197,26 @@ class Receiver(Worker, ABC):
         version = self.load_weights(opened)
         yield from ([each] for each in shown)
         return version
+
+    def take_on(self, *, relays: frozenset[str], checked: bool) -> list[Shown]:
+        """As `receive`, from the machine before."""
+        chunks = self.receive(iter(()), relays=relays, checked=checked, linked=True)
+        return [each for chunk in chunks for each in chunk]
+
+    @on_host
+    def listen(self) -> tuple[str, str]:
+        """Wait for the machine before; returns what `dial` needs there."""
+        return self.links.listen(self.context.reach)
+
+    @on_host
+    def dial(self, place: str, token: str) -> None:
+        """Be connected to the machine after."""
+        self.links.dial(place, token)
+
+    @on_host
+    def unlink(self) -> None:
+        """Stand alone."""
+        self.links.close()
 
     @stage
     def show(self, chunks: Iterator[list[Any]]) -> Generator[list[SharedBucket], None, None]:

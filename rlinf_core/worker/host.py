@@ -58,11 +58,11 @@ class HostProcess:
     def __init__(self, wire: Wire, settings: HostSettings) -> None:
         self.wire = wire
         self.settings = settings
-        self.table = WorkerTable()
+        self._far = wire.socket.family != socket.AF_UNIX
+        self.table = WorkerTable(reach=wire.socket.getsockname()[0] if self._far else "")
         self._jobs: Channel[Message] = Channel()
         self._stages: dict[int, HostStage] = {}
         self.told_to_stop = False
-        self._far = wire.socket.family != socket.AF_UNIX
 
     def serve(self) -> bool:
         """Work until told to stop; False if something went wrong in closing."""

@@ -19,7 +19,8 @@ from rlinf_core.worker.worker import Worker, WorkerContext, build_worker, start_
 class WorkerTable:
     """Builds, finds and closes workers; they see one another as `context.peers`."""
 
-    def __init__(self) -> None:
+    def __init__(self, reach: str = "") -> None:
+        self._reach = reach
         self._workers: dict[str, Worker] = {}
         self.lease = DeviceLease(self._workers)
 
@@ -36,7 +37,7 @@ class WorkerTable:
         context: WorkerContext = spec.kwargs.get("context", WorkerContext(name=spec.name))
         if not context.resident:
             self.lease.lend(spec.name)
-        context = replace(context, peers=self._workers, lease=self.lease)
+        context = replace(context, peers=self._workers, lease=self.lease, reach=self._reach)
         try:
             with self.lease.turn(spec.name):
                 self._workers[spec.name] = build_worker(spec, context)

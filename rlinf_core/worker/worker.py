@@ -34,6 +34,7 @@ class WorkerContext:
     master: str = ""  # `host:port` where the ranks of this group meet; "" = in a world of one
     peers: Mapping[str, Worker] = field(default_factory=dict)
     resident: bool = True  # stays in device memory while others use the device
+    reach: str = ""  # an address of this machine that other machines know; "" = none is known
     lease: DeviceLease | None = None  # of the worker's process
 
     def rendezvous(self) -> dict[str, str]:

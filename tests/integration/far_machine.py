@@ -1,4 +1,4 @@
-"""Host processes at the far end of a link, which report to the driver as those of a cluster do.
+"""Host processes of a machine beside this one, which report to the driver as those of a cluster do.
 
 As a program: `far_machine.py TICKET NAME...` starts them there and ends with them.
 """
@@ -18,7 +18,7 @@ from rlinf_core.hosting import ChildProcess, Door, LinkedHost, LinkLimits, Ticke
 from rlinf_core.hosting.process import HostProcess
 
 sys.path.insert(0, str(Path(__file__).parent))
-from slow_link import SlowLink
+from slow_link import Place
 
 _START_S = 60.0
 _SILENCE_S = 20.0
@@ -50,10 +50,10 @@ class FarProcess(HostProcess):
 class FarMachine:
     """Its hosts, ready to work."""
 
-    def __init__(self, link: SlowLink, names: Sequence[str]) -> None:
-        self._door = Door(link.near, _SILENCE_S)
+    def __init__(self, place: Place, names: Sequence[str]) -> None:
+        self._door = Door(place.near, _SILENCE_S)
         ticket = json.dumps(asdict(self._door.ticket))
-        self._program = subprocess.Popen(link.command(sys.executable, __file__, ticket, *names))
+        self._program = subprocess.Popen(place.command(sys.executable, __file__, ticket, *names))
         self.hosts: list[Host] = []
         for name in names:
             sock = self._door.wait_for(name, _START_S)

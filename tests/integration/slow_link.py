@@ -1,5 +1,6 @@
-"""A machine beside this one, at the end of a link with a delay and a rate: a network namespace and a process
-namespace, and a program that passes packets between two tunnel devices. Needs root.
+"""Machines beside this one: network and process namespaces. One at the end of a link with a delay and a rate,
+which is a program that passes packets between two tunnel devices; or some at a switch, to which this machine
+sends at a rate. Needs root.
 
 As a program: `slow_link.py NEAR FAR RATE DELAY` passes packets between two open tunnels.
 """
@@ -23,7 +24,6 @@ _TUNSETIFF = 0x400454CA
 _TUN, _NO_HEADER = 0x0001, 0x1000
 _PACKET = 9000  # bytes at most
 _QUEUE = 2**20  # bytes that wait for the link; more are lost
-ADDRESS_NEAR, ADDRESS_FAR = 1, 2
 
 
 def why_not() -> str:
@@ -40,14 +40,78 @@ def why_not() -> str:
     return ""
 
 
-class SlowLink:
-    """`near` and `far` are the addresses of its ends; the far one is in a network of its own."""
+class Place:
+    """A machine's network, which is reached from this one at `near`."""
+
+    def __init__(self, name: str, near: str) -> None:
+        self.name, self.near = name, near
+
+    def command(self, *arguments: str) -> list[str]:
+        """A command that runs there, where it sees no process of this machine."""
+        apart = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+        return ["ip", "netns", "exec", self.name, *apart, *arguments]
+
+    def stop(self) -> None:
+        """Leave nothing behind."""
+        listed = ["ip", "netns", "pids", self.name]
+        found = subprocess.run(listed, capture_output=True, text=True, check=False)
+        for pid in found.stdout.split():
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        subprocess.run(["ip", "netns", "delete", self.name], check=False, capture_output=True)
+
+
+class Switch:
+    """Several machines. This one sends so many bytes a second to all of them, and so does each of them."""
+
+    def __init__(self, machines: int, rate: float) -> None:
+        tag = secrets.token_hex(2)
+        net = f"10.79.{int(tag[:2], 16)}"
+        self._bridge, near = f"rlb{tag}", f"{net}.1"
+        limit = ("root", "tbf", "rate", f"{round(8 * rate)}bit", "burst", "64kb", "latency", "50ms")
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("addr", "add", f"{near}/24", "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
+        subprocess.run(["tc", "qdisc", "add", "dev", self._bridge, *limit], check=True)
+        self.places: list[Place] = []
+        self._ports: list[str] = []
+        for number in range(machines):
+            name, outer, inner = (f"rl{kind}{tag}{number}" for kind in "mou")
+            _ip("netns", "add", name)
+            self.places.append(Place(name, near))
+            self._ports.append(outer)
+            _ip("link", "add", outer, "type", "veth", "peer", "name", inner)
+            _ip("link", "set", outer, "master", self._bridge, "up")
+            _ip("link", "set", inner, "netns", name)
+            _ip("-n", name, "addr", "add", f"{net}.{2 + number}/24", "dev", inner)
+            for device in (inner, "lo"):
+                _ip("-n", name, "link", "set", device, "up")
+            slow = ["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", inner, *limit]
+            subprocess.run(slow, check=True)
+
+    def sent_bytes(self) -> int:
+        """From this machine so far."""
+        return _sent_by(self._bridge)
+
+    def stop(self) -> None:
+        """Leave nothing behind."""
+        for place in self.places:
+            place.stop()
+        for device in self._ports:
+            subprocess.run(["ip", "link", "delete", device], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "delete", self._bridge], check=False, capture_output=True)
+
+
+class SlowLink(Place):
+    """`near` and `far` are the addresses of its ends."""
 
     def __init__(self, rate: float, delay_s: float) -> None:
         tag = secrets.token_hex(2)
-        self.name = f"rls{tag}"
         net = f"10.78.{int(tag[:2], 16)}"
-        self.near, self.far = f"{net}.{ADDRESS_NEAR}", f"{net}.{ADDRESS_FAR}"
+        super().__init__(f"rls{tag}", f"{net}.1")
+        self.far = f"{net}.2"
         self._devices = [f"rlt{tag}n", f"rlt{tag}f"]
         _ip("netns", "add", self.name)
         tunnels = [_tunnel(name) for name in self._devices]
@@ -67,28 +131,15 @@ class SlowLink:
             for tunnel in tunnels:
                 os.close(tunnel)
 
-    def command(self, *arguments: str) -> list[str]:
-        """A command that runs at the far end, where it sees no process of this one."""
-        apart = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-        return ["ip", "netns", "exec", self.name, *apart, *arguments]
-
     def sent_bytes(self) -> int:
         """From the near end to the far one so far."""
-        return int(Path(f"/sys/class/net/{self._devices[0]}/statistics/tx_bytes").read_text())
+        return _sent_by(self._devices[0])
 
     def stop(self) -> None:
         """Leave nothing behind."""
-        found = subprocess.run(
-            ["ip", "netns", "pids", self.name], capture_output=True, text=True, check=False
-        )
-        for pid in found.stdout.split():
-            try:
-                os.kill(int(pid), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         self._program.kill()
         self._program.wait(10)
-        subprocess.run(["ip", "netns", "delete", self.name], check=False, capture_output=True)
+        super().stop()
 
 
 @dataclass
@@ -136,6 +187,10 @@ def _tunnel(name: str) -> int:
     descriptor = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _TUN | _NO_HEADER))
     return descriptor
+
+
+def _sent_by(device: str) -> int:
+    return int(Path(f"/sys/class/net/{device}/statistics/tx_bytes").read_text())
 
 
 def _ip(*arguments: str) -> None:

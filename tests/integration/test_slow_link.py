@@ -22,7 +22,7 @@ from rlinf_core.worker import WorkerGroup
 
 sys.path.insert(0, str(Path(__file__).parent))
 from far_machine import FarMachine
-from slow_link import SlowLink, why_not
+from slow_link import SlowLink, Switch, why_not
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 RATE, DELAY_S = 12.5e6, 0.01
@@ -136,3 +136,35 @@ def test_channels_cross_the_link_and_a_slow_one_does_not_hold_up_another(
         for each in here:
             each.leave()
     workers.drop().wait()
+
+
+def test_weights_for_many_machines_leave_this_one_once(near: list[Host]) -> None:
+    """Those at a switch pass them on to each other where they are more than a few."""
+    switch = Switch(4, RATE)
+    machines = []
+    try:
+        machines = [FarMachine(place, [f"far{number}"]) for number, place in enumerate(switch.places)]
+        takers = group("taker", "Taker", [host for machine in machines for host in machine.hosts])
+        actor = group("actor", "Sender", near[:1])
+        few = WorkerGroup("taker", takers.members[:3])
+        size = 2 * (3000 * 300 + 2 * 700 * 1000)
+        copies, times = [], []
+        for receivers in (few, takers):
+            sync = WeightSync(actor, receivers)
+            wanted = actor.call("train", 1.0).wait()[0]
+            sent, began = switch.sent_bytes(), time.monotonic()
+            sync()
+            times.append(time.monotonic() - began)
+            copies.append((switch.sent_bytes() - sent) / size)
+            assert receivers.call("held").wait() == [wanted] * receivers.size
+        assert 3.0 < copies[0] < 3.5
+        assert 1.0 < copies[1] < 1.3
+        print(f"one by one to 3: {times[0]:.2f} s, in a chain of 4: {times[1]:.2f} s")
+        wanted = actor.call("train", 0.001).wait()[0]
+        sync()
+        assert takers.call("held").wait() == [wanted] * 4
+        actor.drop().wait()
+    finally:
+        for machine in machines:
+            machine.stop()
+        switch.stop()

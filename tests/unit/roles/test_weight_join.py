@@ -11,6 +11,7 @@ import pytest
 from rlinf_core.api import Host, HostSpec
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.local import LocalEngine
+from rlinf_core.errors import WorkerDied
 from rlinf_core.roles.weight_sync import WeightSync
 from rlinf_core.worker import WorkerGroup
 
@@ -21,7 +22,7 @@ from weight_workers import Sent, parameters
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[list[Host]]:
     engine = LocalEngine(LocalConfig())
-    yield engine.start([HostSpec(f"host{number}") for number in range(4)])
+    yield engine.start([HostSpec(f"host{number}") for number in range(6)])
     engine.stop()
 
 
@@ -181,3 +182,36 @@ def test_who_left_is_sent_nothing_any_more(made: Make, way: str) -> None:
     run.sync()
     assert run.held() == [(2, parameters(2))]
     assert left.call("loads").wait() == [1]
+
+
+def test_many_machines_pass_weights_on_to_each_other(made: Make) -> None:
+    run = made(4, machines=True)
+    for version in range(3):
+        run.sync()
+        assert run.held() == [(version, parameters(version))] * 4
+        run.train()
+    one, two = run.receivers.members[1:3]
+    run.receivers.members[1:3] = [two, one]
+    run.sync()
+    del run.receivers.members[2]
+    run.train()
+    run.sync()
+    assert run.held() == [(4, parameters(4))] * 3
+    run.receivers.members += [one]
+    run.sync.join()
+    run.train()
+    run.sync()
+    assert run.held() == [(5, parameters(5))] * 4
+
+
+def test_one_that_dies_in_a_chain_of_machines_is_named() -> None:
+    engine = LocalEngine(LocalConfig())
+    try:
+        hosts = engine.start([HostSpec(f"host{number}") for number in range(5)])
+        run = Run(hosts, 4, machines=True, dies_at=("rollout[2]", 1))
+        run.sync()
+        run.train()
+        with pytest.raises(WorkerDied, match=r"rollout\[2\]"):
+            run.sync()
+    finally:
+        engine.stop()

@@ -69,13 +69,16 @@ class Taker(Receiver):
         *,
         pretends_to_be_far: bool | Sequence[int | str] = False,
         dtype: str = "",
-        dies_at: int = -1,
+        dies_at: int | tuple[str, int] = -1,
+        machines: bool = False,
     ) -> None:
-        super().__init__(context)
+        super().__init__(replace(context, reach="127.0.0.1") if machines else context)
+        self._machines = machines
         far = pretends_to_be_far
         self._far = far if isinstance(far, bool) else context.rank in far or context.name in far
         self._dtype = dtype
-        self._dies_at = dies_at
+        who, version = (context.name, dies_at) if isinstance(dies_at, int) else dies_at
+        self._dies_at = version if who == context.name else -1
         self._held: dict[str, torch.Tensor] = {}
         self._version = -1
         self._loads = 0
@@ -83,7 +86,8 @@ class Taker(Receiver):
     def standpoint(self) -> tuple[Standpoint, str]:
         """Perhaps that of another machine."""
         own, dtype = super().standpoint()
-        return (replace(own, machine="elsewhere") if self._far else own), dtype
+        elsewhere = f"elsewhere-{self.context.rank}" if self._machines else "elsewhere"
+        return (replace(own, machine=elsewhere) if self._far or self._machines else own), dtype
 
     def weight_dtype(self) -> str:
         """As told."""
