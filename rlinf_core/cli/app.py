@@ -18,6 +18,8 @@ COMMANDS = (
     "train",
     "plan",
     "export",
+    "report",
+    "watch",
     "demos",
     "config",
     "plugins",

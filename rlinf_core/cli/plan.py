@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rlinf_core.cluster.cluster import Cluster
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.schedule.graph import Graph
-    from rlinf_core.schedule.plan import Plan
     from rlinf_core.schedule.profile import Profile
     from rlinf_core.schedule.search import Candidate, SearchResult
 
@@ -126,6 +125,8 @@ def _headline(cluster: Cluster, graph: Graph) -> str:
 
 
 def _row(number: int, candidate: Candidate) -> tuple[str, ...]:
+    from rlinf_core.schedule.reasons import placement_text
+
     plan, simulation = candidate.plan, candidate.simulation
     need = plan.prediction.memory_bytes if plan.prediction else 0.0
     return (
@@ -137,21 +138,6 @@ def _row(number: int, candidate: Candidate) -> tuple[str, ...]:
         placement_text(plan),
         candidate.reason,
     )
-
-
-def placement_text(plan: Plan) -> str:
-    """`rollout 0-3 (chunks of 64), actor 4-7`."""
-    from rlinf_core.cluster.numbering import as_ranges
-
-    parts = []
-    for name, part in plan.assignments.items():
-        notes = [f"chunks of {part.chunk}"] if part.chunk else []
-        notes += [] if part.resident else ["offloaded between"]
-        notes += [f"{part.model_parallel} devices a rank"] if part.model_parallel > 1 else []
-        told = f" ({', '.join(notes)})" if notes else ""
-        parts.append(f"{name} {as_ranges(part.devices)}{told}")
-    groups = f", in {plan.stages} groups" if plan.stages > 1 else ""
-    return ", ".join(parts) + groups
 
 
 def _as_dict(cluster: Cluster, graph: Graph, found: SearchResult) -> dict[str, Any]:  # Any: JSON values

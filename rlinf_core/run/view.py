@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from rlinf_core.run.notes import Notes
 
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
@@ -27,6 +30,7 @@ class View:
         self.config = config
         self.console = console or Console(highlight=False)
         self.live = self.console.is_terminal
+        self._notes = Notes(Path(config.output))
         self._warned: set[str] = set()
         self._first_accuracy: float | None = None
         self._progress = Progress(
@@ -99,10 +103,12 @@ class View:
             self._warned.add(kind)
             at = "" if step is None else f"step {step}: "
             self.console.print(f"[yellow]warning:[/] {at}{escape(text)}", soft_wrap=True)
+            self._notes.add("warning", text, step)
 
     def note(self, text: str) -> None:
         """Something worth knowing."""
         self.console.print(escape(text), soft_wrap=True)
+        self._notes.add("note", text)
 
     def stopped(self, resumable: bool) -> None:
         """The run was ended in the middle of its work."""

@@ -5,15 +5,29 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from rlinf_core.cluster.numbering import as_ranges
 from rlinf_core.schedule.cost import GRAIN
 from rlinf_core.schedule.graph import Graph
 from rlinf_core.schedule.optimum import Optimum
-from rlinf_core.schedule.plan import Mode
+from rlinf_core.schedule.plan import Mode, Plan
 
 if TYPE_CHECKING:
     from rlinf_core.schedule.search import Candidate
 
 NOTABLE = 0.02  # share of a step
+
+
+def placement_text(plan: Plan) -> str:
+    """Such as `rollout 0-3 (chunks of 64), actor 4-7`."""
+    parts = []
+    for name, part in plan.assignments.items():
+        notes = [f"chunks of {part.chunk}"] if part.chunk else []
+        notes += [] if part.resident else ["offloaded between"]
+        notes += [f"{part.model_parallel} devices a rank"] if part.model_parallel > 1 else []
+        told = f" ({', '.join(notes)})" if notes else ""
+        parts.append(f"{name} {as_ranges(part.devices)}{told}")
+    groups = f", in {plan.stages} groups" if plan.stages > 1 else ""
+    return ", ".join(parts) + groups
 
 
 def why_not(loser: Candidate, best: Candidate, graph: Graph) -> str:

@@ -37,7 +37,7 @@ PAGES = [
         f"docs/{name}.md"
         for name in (
             *("index", "cli", "configuration", "plugin-algorithm", "data-and-rewards", "modes"),
-            "checkpoints",
+            *("checkpoints", "report"),
             "plugin-contracts",
             "algorithms",
             *("algorithms-grpo", "algorithms-dapo", "algorithms-ppo", "algorithms-reinforce-pp"),
@@ -48,6 +48,7 @@ UNTRAINED = ("docs/configuration.md", "docs/plugin-contracts.md")
 SKIPPED = {  # start of a command -> why it is not run here
     "make ": "sets up and uses an environment of its own, usually the one that runs these tests",
     "rlinf plugins install ": "downloads what simulators need; their tests build such environments",
+    "rlinf watch ": "serves until it is stopped; the tests of reports ask it for its page",
     'pip install ".[': "`make train` and the tests of third-party plugins install the bundles",
 }
 HUB = "Qwen/"
@@ -62,7 +63,7 @@ CLUSTER = "nodes: [{count: 4, devices: 8}]\n"
 PROFILE = (
     "components:\n  rollout: {curves: [{per_sample_s: 0.5}]}\n  actor: {curves: [{per_sample_s: 0.25}]}\n"
 )
-RESUME = re.compile(r"(?:--resume|rlinf export) (\S+)")
+RESUME = re.compile(r"(?:--resume|rlinf (?:export|report)) (\S+)")
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
 
@@ -155,7 +156,7 @@ class Shell:
         """Run it, and compare what it prints; without `train`, training is composed and checked only."""
         refused = any(line.startswith("error:") for line in command.expected)
         text = command.text if refused else as_run(command.text, self.site)
-        if not refused and text.startswith(("rlinf train", "rlinf export")):
+        if not refused and text.startswith(("rlinf train", "rlinf export", "rlinf report")):
             resumed = RESUME.search(text)
             if resumed and not train:
                 return

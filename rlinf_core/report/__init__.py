@@ -1,0 +1,1 @@
+"""Reports on runs: one HTML file that needs no network."""
