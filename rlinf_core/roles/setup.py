@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.plugins import plugins
@@ -33,6 +33,11 @@ def algorithm_needs(config: RunConfig) -> AlgorithmNeeds:
     """What the run's algorithm needs with its config."""
     needs: AlgorithmNeeds = plugins().get(config.algo.kind, config.algo.name).needs(config.algo.config)
     return needs
+
+
+def policy_alone(needs: AlgorithmNeeds) -> AlgorithmNeeds:
+    """The same without workers that only training asks."""
+    return replace(needs, reference=False, critic="none" if needs.critic == "own" else needs.critic)
 
 
 def model_ranks(config: RunConfig) -> int:

@@ -70,8 +70,9 @@ def make_source(config: RunConfig) -> Source:
     return kind(config, needs.group_size, most_groups(config, needs))
 
 
-def start(config: RunConfig, plan: Plan, engine: Engine | None = None) -> RunGraph:
-    """Start processes and build workers as the plan says; whatever fails stops them all again."""
+def start(config: RunConfig, plan: Plan, engine: Engine | None = None, *, learns: bool = True) -> RunGraph:
+    """Start processes and build workers as the plan says; whatever fails stops them all again. Without
+    `learns` there are only groups that evaluate the policy."""
     engine = build(config.engine) if engine is None else engine
     try:
         others = ["reward"] if config.simulator is None else []
@@ -83,7 +84,7 @@ def start(config: RunConfig, plan: Plan, engine: Engine | None = None) -> RunGra
         started = engine.start(specs)
         devices = started[: len(started) - len(others)]
         hosts = Hosts(devices, dict(zip(others, started[len(devices) :], strict=True)))
-        crew = Crew(config, engine, hosts)
+        crew = Crew(config, engine, hosts, learns=learns)
         crew.place(plan)
         gc.freeze()  # what is there lives as long as the run, and would be looked at again and again
         return RunGraph(engine, crew, plan, make_flow(crew))

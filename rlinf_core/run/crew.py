@@ -12,7 +12,7 @@ from rlinf_core.cluster.devices import free_port, inventory
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.config.lending import lent_to, refuse_ordered, unit_groups
 from rlinf_core.roles.ordering import GroupOrder, Units
-from rlinf_core.roles.setup import algorithm_needs
+from rlinf_core.roles.setup import algorithm_needs, policy_alone
 from rlinf_core.roles.simulators import groups_beside
 from rlinf_core.run.graph import LEARNERS, make_graph, most_groups
 from rlinf_core.schedule.defaults import streams
@@ -57,11 +57,13 @@ class Hosts:
 
 
 class Crew:
-    """Groups by name; they stay where they are while plans agree about them."""
+    """Groups by name; they stay where they are while plans agree about them. Without `learns` there are only
+    those that evaluate the policy."""
 
-    def __init__(self, config: RunConfig, engine: Engine, hosts: Hosts) -> None:
+    def __init__(self, config: RunConfig, engine: Engine, hosts: Hosts, *, learns: bool = True) -> None:
         self.config = config
-        self.needs = algorithm_needs(config)
+        needs = algorithm_needs(config)
+        self.needs = needs if learns else policy_alone(needs)
         self.graph = make_graph(config)
         self.lent = lent_to(config, self.needs)
         self.engine = engine

@@ -107,13 +107,13 @@ class TextSource(Source):
         return {
             "position": self.prompts.position,
             "warm_position": self.warm.position,
-            "data": {name: _known_by(part.dataset) for name, part in self._parts.items()},
+            "data": {name: known_by(part.dataset) for name, part in self._parts.items()},
         }
 
     def changes(self, state: dict[str, Any]) -> str:
         """Of the rows to train on, and of those held out."""
         then = state["data"]
-        now = {name: _known_by(part.dataset) for name, part in self._parts.items()}
+        now = {name: known_by(part.dataset) for name, part in self._parts.items()}
         return "\n".join(
             f"  data ({name}): {then[name]} -> {now[name]}" for name in now if then[name] != now[name]
         )
@@ -145,32 +145,34 @@ class EpisodeSource(Source):
     def draw(self, step: int, asked: int, count: int) -> Iterator[list[Any]]:
         """Groups of episodes."""
         offsets = range(asked, asked + count)
-        return self._requests(offsets, self.group_size, step * self.most_groups, "step", step)
+        seed = self.config.seed
+        return episodes(seed, offsets, self.group_size, step * self.most_groups, "step", step)
 
     def eval(self) -> Iterator[list[Any]]:
         """One episode for each of `eval.samples` initial states."""
-        return self._requests(range(self.config.eval.samples), 1, 0, "eval")
+        return episodes(self.config.seed, range(self.config.eval.samples), 1, 0, "eval")
 
     def imitate(self, actor: WorkerGroup, first: int, count: int) -> GroupCall:
         """Decisions of recorded episodes, which every rank reads; a step's follow from its number."""
         return actor.call("imitate_recorded", first, count)
 
-    def _requests(
-        self, offsets: range, replicas: int, first_group: int, *purpose: int | str
-    ) -> Iterator[list[Any]]:
-        seed = self.config.seed
-        for offset in offsets:
-            initial_state = derive_seed(seed, *purpose, "state", offset) % MOST_STATES
-            yield [
-                EpisodeRequest(
-                    group=first_group + offset,
-                    replica=replica,
-                    initial_state=initial_state,
-                    seed=derive_seed(seed, *purpose, "actions", offset, replica),
-                )
-                for replica in range(replicas)
-            ]
+def episodes(
+    seed: int, offsets: range, replicas: int, first_group: int, *purpose: int | str
+) -> Iterator[list[EpisodeRequest]]:
+    """One chunk an initial state: its group of requests, each with a seed of its own."""
+    for offset in offsets:
+        initial_state = derive_seed(seed, *purpose, "state", offset) % MOST_STATES
+        yield [
+            EpisodeRequest(
+                group=first_group + offset,
+                replica=replica,
+                initial_state=initial_state,
+                seed=derive_seed(seed, *purpose, "actions", offset, replica),
+            )
+            for replica in range(replicas)
+        ]
 
 
-def _known_by(dataset: Dataset) -> str:
+def known_by(dataset: Dataset) -> str:
+    """How a run tells whether data is what it was."""
     return f"{len(dataset)} rows, fingerprint {dataset.fingerprint()}"
