@@ -1,10 +1,10 @@
 """Claim: where physics with rendering and the policy take similar time, overlapping is at least 1.5x as fast.
 
 One rank plays eight episodes of a MuJoCo task with pictures of 128 x 128; the policy, a convolutional network
-on one thread, is as large as makes both take similar time. Alternating: environments in the rank's process,
-which steps all of them, then acts for all. Overlapped: `env_pool.processes=2`, so that one group of four is
-stepped in a process while the policy looks at the other. Both play the same episodes, to the last bit, and
-rounds alternate.
+on one thread, is as large as makes both take similar time. Its convolutions are nearly all of it, so that
+half the pictures cost half. Alternating: environments in the rank's process, which steps all of them, then
+acts for all. Overlapped: `env_pool.processes=2`, so that one group of four is stepped in a process while the
+policy looks at the other. Both play the same episodes, to the last bit, and rounds alternate.
 
 Keys: `speedup` (alternating / overlapped, the median over rounds), `policy_over_physics` (seconds of the
 policy by those of physics and rendering, alternating), `alternating_s` and `overlapped_s` of all episodes.
@@ -102,7 +102,8 @@ def playing(channels: int, steps: int, processes: int = 0) -> Iterator[Side]:
     )
     words = (
         f"simulator={task}",
-        f"model={{name: mlp_policy, image_channels: [{channels}, {2 * channels}, {2 * channels}]}}",
+        f"model={{name: mlp_policy, image_features: 16, "
+        f"image_channels: [{channels}, {2 * channels}, {2 * channels}]}}",
         f"env_pool.processes={processes}",
         f"train.num_envs={ENVS}",
         f"train.prompts_per_step={ENVS}",
