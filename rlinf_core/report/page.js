@@ -147,7 +147,8 @@ function constant(name) {
 
 function draw(plot, weight) {
   plot.drawn = true;
-  plot.node.replaceChildren(el("p", {}, plot.name), el("div"));
+  const meaning = DATA.meanings[plot.name];
+  plot.node.replaceChildren(el("p", meaning ? { title: meaning, class: "known" } : {}, plot.name), el("div"));
   const traces = [];
   for (const run of RUNS) {
     const curve = run.curves[plot.name];

@@ -17,6 +17,7 @@ from typing import Any
 
 from rlinf_core import __version__
 from rlinf_core.errors import RlinfError
+from rlinf_core.report.glossary import meaning
 from rlinf_core.report.reading import RunRecord, differences
 from rlinf_core.report.timeline import read_timeline
 from rlinf_core.report.why import considered
@@ -67,6 +68,7 @@ def page_data(runs: Sequence[RunRecord], video_mb: float) -> dict[str, Any]:
         )
     return {
         "runs": shown,
+        "meanings": {name: meaning(name) for name in sorted({name for run in runs for name in run.curves})},
         "differences": differences(runs) if len(runs) > 1 else [],
         "written": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "version": __version__,
