@@ -37,6 +37,7 @@ from rlinf_core.api.simulator import Observation, Simulator, Space, Transition
 from rlinf_core.api.snapshot import Snapshot
 from rlinf_core.api.spans import HostSpan, Span
 from rlinf_core.api.tracker import Tracker
+from rlinf_core.api.weight_part import WeightPart
 
 __all__ = [
     "POLICY",
@@ -88,5 +89,6 @@ __all__ = [
     "Transition",
     "Want",
     "WeightBucket",
+    "WeightPart",
     "WorkerSpec",
 ]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlinf_core.api.algorithm import LossTerms, PolicyOutputs, TrainBatch
     from rlinf_core.api.model import Model
     from rlinf_core.api.snapshot import Snapshot
+    from rlinf_core.api.weight_part import WeightPart
     from rlinf_core.types import Sampling
 
 POLICY: frozenset[Want] = frozenset({"logprobs", "entropy"})
@@ -153,6 +154,11 @@ class Trainer(ABC):
     def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
         """The current weights in buckets; every rank gets all of them. In a world of one, the
         tensors are the parameters themselves, not copies."""
+
+    def parts(self, *, trainable_only: bool = False) -> Iterator[dict[str, WeightPart]] | None:
+        """The buckets of `weights`, of every tensor what this rank holds, without waiting for others: together
+        the ranks hold all of it. None = every rank holds whole tensors, or what only `weights` puts together."""
+        return None
 
     @abstractmethod
     def save(self, path: Path) -> None:

@@ -36,6 +36,8 @@ from rlinf_core.errors import ModelError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from rlinf_core.api.weight_part import WeightPart
+
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _EXTENT = 2**34  # bytes; every one costs a descriptor
 _SAMPLED = 4096  # entries
@@ -177,6 +179,27 @@ class WeightBoard:
             self.changes.sent_bytes += target.nbytes
         return written
 
+    def reserve(self, bucket: WeightBucket, dtype: str = "") -> SharedBucket:
+        """Room for a bucket, whose tensors may be without memory: others write into it."""
+        slot = self._slot
+        if slot is None:
+            raise RuntimeError("reserve before begin")
+        slot.names.update(bucket.tensors)
+        places, size = arranged(bucket.tensors, dtype)
+        region = slot.region(size)
+        slot.places |= {place.name: (region, place) for place in places}
+        return SharedBucket(bucket.version, tuple((region, place) for place in places), bucket.last)
+
+    def look(self) -> None:
+        """Compare what others have written with the version before."""
+        slot = self._slot
+        if slot is None:
+            raise RuntimeError("look before begin")
+        for name, (region, place) in slot.places.items():
+            found = view(slot.memory(region), place, region.begin)
+            self._compare(found, name)
+            self.changes.sent_bytes += found.nbytes
+
     def end(self) -> None:
         """The version is complete. Versions before it that hold nothing else may be overwritten once they
         are out of use."""
@@ -234,6 +257,14 @@ class WeightReader:
                     "differs"
                 )
         return WeightBucket(shared.version, tensors, shared.last)
+
+    def fill(self, shared: SharedBucket, parts: Mapping[str, WeightPart]) -> None:
+        """Write parts of its tensors where they are to lie."""
+        for region, place in shared.places:
+            part = parts[place.name]
+            whole = view(self._memory(region), place, region.begin).reshape(-1)
+            held = part.held.detach().reshape(-1)
+            copy_into(whole[part.begin : part.begin + held.numel()], held)
 
     def _memory(self, region: Region) -> mmap.mmap:
         extent = region.extent

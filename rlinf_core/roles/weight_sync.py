@@ -10,6 +10,7 @@ from typing import Any
 from rlinf_core.comm.stream import Stream
 from rlinf_core.comm.transport import Transport
 from rlinf_core.comm.weights import SharedBucket
+from rlinf_core.roles.filling import Filling
 from rlinf_core.roles.parties import Member, Parties, Party
 from rlinf_core.roles.relaying import Relaying
 from rlinf_core.roles.weights import Published, Sent
@@ -42,6 +43,7 @@ class WeightSync:
         self.metrics: dict[str, float] = {}  # of the last update that went to other processes
         self._parties = Parties(actor, receivers)
         self._relaying = Relaying()
+        self._filling = Filling(actor)
         self._far_sent = False  # the last update went to other machines too
         self._live = True  # receivers do nothing while weights change
         self._shown = False  # they see the parameters themselves
@@ -197,6 +199,12 @@ class WeightSync:
             self._held = [version, *(each for each in self._held if each > version)]
 
     def _publish(self, local: Mapping[int, str], transport: Transport | None, *, whole: bool) -> Stream:
+        if transport is Transport.SHARED_MEMORY and not local and not self.checked:
+            filled = self._filling.publish(
+                trainable_only=not whole, in_use=sorted(self._held), dtype=self._parties.dtype
+            )
+            if filled is not None:
+                return filled
         return self.actor.stage(
             "publish",
             Stream.of([]),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from rlinf_core.api.backend import WeightBucket
 from rlinf_core.comm.onward import Links
 from rlinf_core.comm.patches import DeltaBucket, Differ, Patched
 from rlinf_core.comm.transport import Standpoint, Transport
@@ -17,7 +18,7 @@ from rlinf_core.errors import ModelError
 from rlinf_core.worker import Worker, on_host, stage
 
 if TYPE_CHECKING:
-    from rlinf_core.api import Trainer, WeightBucket
+    from rlinf_core.api import Trainer
 
 Sent = SharedBucket | DeltaBucket
 
@@ -47,6 +48,11 @@ class Publisher(Worker):
     def board(self) -> WeightBoard:
         """Where versions lie for receivers of this machine."""
         return WeightBoard()
+
+    @cached_property
+    def writer(self) -> WeightReader:
+        """Of what this rank holds, into that."""
+        return WeightReader()
 
     @cached_property
     def differ(self) -> Differ:
@@ -98,6 +104,44 @@ class Publisher(Worker):
         if isinstance(outlet, WeightBoard):
             outlet.end()
         return Published(self.trainer.version, None if outlet is None else outlet.changes)
+
+    def lay_out(
+        self, *, trainable_only: bool, in_use: Sequence[int], dtype: str
+    ) -> list[SharedBucket] | None:
+        """Make room for the current weights, on rank 0; None where a rank does not hold parts of them."""
+        import torch
+
+        parts = self.trainer.parts(trainable_only=trainable_only)
+        if parts is None:
+            return None
+        version, buckets = self.trainer.version, list(parts)
+        self.board.begin(version, in_use, whole=not trainable_only)
+        room = []
+        for number, bucket in enumerate(buckets, 1):
+            shapes = {
+                name: torch.empty(part.shape, dtype=part.held.dtype, device="meta")
+                for name, part in bucket.items()
+            }
+            last = number == len(buckets)
+            room.append(self.board.reserve(WeightBucket(version, shapes, last), dtype))
+        return room
+
+    @stage
+    def fill(
+        self, chunks: Iterator[list[SharedBucket]], *, trainable_only: bool
+    ) -> Generator[list[int], None, None]:
+        """Write what this rank holds of each bucket; tells the numbers of those that are written."""
+        parts = self.trainer.parts(trainable_only=trainable_only)
+        rooms = (room for chunk in chunks for room in chunk)
+        for number, (room, held) in enumerate(zip(rooms, parts or (), strict=True)):
+            self.writer.fill(room, held)
+            yield [number]
+
+    def filled(self) -> Published:
+        """All ranks have written, on rank 0."""
+        self.board.look()
+        self.board.end()
+        return Published(self.trainer.version, self.board.changes)
 
     @stage
     def publish_again(self, chunks: Iterator[list[Any]]) -> Generator[list[DeltaBucket], None, Published]:

@@ -117,6 +117,30 @@ def test_parameters_are_seen_where_they_are_and_not_once_they_are_taken(made: Ma
     assert held(receivers) == [(3, parameters(3))]
 
 
+def test_ranks_that_hold_parts_write_them_and_receivers_read_the_whole(hosts: list[Host]) -> None:
+    actor = WorkerGroup.create("actor", "weight_workers:Sender", hosts[:2], {}, ["cpu"] * 2, 0)
+    options = {"dtype": "bfloat16"}
+    receivers = WorkerGroup.create("rollout", "weight_workers:Taker", hosts[2:4], options, ["cpu"] * 2, 0)
+    sync = WeightSync(actor, receivers)
+    for version in range(3):
+        sync()
+        assert held(receivers) == [(version, parameters(version))] * 2
+        actor.call("train").wait()
+    assert sync.metrics["sync/changed_share"] == pytest.approx(1.0)
+    assert sync.metrics["sync/mb"] == pytest.approx((300_030 * 2 + 24) / 2**20)
+    taken = sync.take()
+    actor.call("train").wait()
+    later = sync.take()
+    for version, weights in ((3, taken), (4, later)):
+        sync.give(weights)
+        assert held(receivers) == [(version, parameters(version))] * 2
+    receivers.call_rank(1, "forget").result()
+    sync.join([1])
+    assert held(receivers) == [(4, parameters(4))] * 2
+    for group in (actor, receivers):
+        group.drop().wait()
+
+
 def test_floats_come_as_the_receiver_keeps_them(made: Make) -> None:
     actor, receivers = made(dtype="bfloat16")
     WeightSync(actor, receivers)()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rlinf_core.api import WeightBucket
+from rlinf_core.api import WeightBucket, WeightPart
 from rlinf_core.comm.transport import Standpoint
 from rlinf_core.roles.weights import Publisher, Receiver
 from rlinf_core.worker import WorkerContext
@@ -28,8 +28,9 @@ def parameters(version: int) -> dict[str, float]:
 class Weights:
     """As much of a trainer as an update sees."""
 
-    def __init__(self, *, live: bool) -> None:
+    def __init__(self, *, live: bool, rank: int = 0, ranks: int = 1) -> None:
         self.version = 0
+        self._rank, self._ranks = rank, ranks
         self.tensors: dict[str, torch.Tensor] = {
             name: torch.zeros(size, dtype=torch.int64 if name == "steps" else torch.float32)
             for name, size in SIZES.items()
@@ -38,8 +39,20 @@ class Weights:
             for name in ("embedding", "layer"):
                 self.tensors[name] = torch.nn.Parameter(self.tensors[name], requires_grad=False)
 
+    def parts(self, *, trainable_only: bool = False) -> Iterator[dict[str, WeightPart]] | None:
+        """Where there are several ranks, of every tensor a part that is larger with the rank."""
+        return self._divided(trainable_only) if self._ranks > 1 else None
+
+    def _divided(self, trainable_only: bool) -> Iterator[dict[str, WeightPart]]:
+        for name, tensor in self.tensors.items():
+            if not (trainable_only and name == FROZEN):
+                whole = self._ranks * (self._ranks + 1) // 2
+                begin, end = (len(tensor) * n * (n + 1) // 2 // whole for n in (self._rank, self._rank + 1))
+                yield {name: WeightPart(tuple(tensor.shape), begin, tensor[begin:end])}
+
     def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
         """One tensor a bucket."""
+        assert self._ranks == 1, "nothing is gathered"
         names = [name for name in SIZES if not (trainable_only and name == FROZEN)]
         for name in names:
             yield WeightBucket(self.version, {name: self.tensors[name]}, last=name == names[-1])
@@ -50,7 +63,7 @@ class Sender(Publisher):
 
     def __init__(self, context: WorkerContext, *, live: bool = False) -> None:
         super().__init__(context)
-        self.trainer: Any = Weights(live=live)
+        self.trainer: Any = Weights(live=live, rank=context.rank, ranks=context.world_size)
 
     def train(self) -> None:
         """The next version, in place."""

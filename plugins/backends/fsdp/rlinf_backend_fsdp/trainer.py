@@ -24,6 +24,7 @@ from rlinf_backend_fsdp.policy import (
 )
 from rlinf_backend_fsdp.reference import Reference
 from rlinf_backend_fsdp.world import join_world
+from rlinf_backend_fsdp.sending import in_buckets, weight_parts
 from rlinf_core.api import (
     POLICY,
     LoRAConfig,
@@ -38,6 +39,7 @@ from rlinf_core.api import (
     TrainerContext,
     Want,
     WeightBucket,
+    WeightPart,
 )
 from rlinf_core.errors import ConfigError
 from rlinf_core.shelf import Shelf, borrowed, stored_bytes
@@ -45,8 +47,6 @@ from rlinf_core.types import Sampling
 
 if TYPE_CHECKING:
     from rlinf_backend_fsdp.config import FSDPConfig
-
-BUCKET_BYTES = 64 << 20
 
 
 class FSDPTrainer(Trainer):
@@ -153,17 +153,15 @@ class FSDPTrainer(Trainer):
     def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
         """Parameters in buckets of some 64 MB: themselves where they are whole, else gathered."""
         self.onload()
-        bucket, size = WeightBucket(self.version), 0
-        for name, parameter in self.policy.named():
-            if trainable_only and not parameter.requires_grad:
-                continue
-            if size >= BUCKET_BYTES:
-                yield bucket
-                bucket, size = WeightBucket(self.version), 0
-            bucket.tensors[name] = whole(parameter)
-            size += parameter.numel() * parameter.element_size()
-        bucket.last = True
-        yield bucket
+        buckets = list(in_buckets(self.policy.named(), trainable_only=trainable_only))
+        for number, bucket in enumerate(buckets, 1):
+            tensors = {name: whole(parameter) for name, parameter in bucket.items()}
+            yield WeightBucket(self.version, tensors, last=number == len(buckets))
+
+    def parts(self, *, trainable_only: bool = False) -> Iterator[dict[str, WeightPart]] | None:
+        """This rank's rows, in the same buckets; None where parameters are replicated."""
+        self.onload()
+        return weight_parts(in_buckets(self.policy.named(), trainable_only=trainable_only)) if self.sharded else None
 
     def save(self, path: Path) -> None:
         """Trained parameters, optimizer, counters, a marked reference and this rank's random state. What

@@ -160,6 +160,21 @@ def weights(trainer: FSDPTrainer, **options: bool) -> dict[str, Tensor]:
     return {n: t.detach().clone() for bucket in trainer.weights(**options) for n, t in bucket.tensors.items()}
 
 
+def parts_are_right(trainer: FSDPTrainer, whole: dict[str, Tensor]) -> bool:
+    """Whether what ranks hold of each weight is in its place, and all of it is held."""
+    parts = trainer.parts()
+    held = {name: part for bucket in parts or () for name, part in bucket.items()}
+    flat = {name: tensor.reshape(-1) for name, tensor in whole.items()}
+    right = all(
+        torch.equal(flat[name][part.begin : part.begin + part.held.numel()], part.held.reshape(-1))
+        and part.shape == whole[name].shape
+        for name, part in held.items()
+    )
+    count = trainer.all_sum([float(sum(part.held.numel() for part in held.values())), float(right)])
+    wanted = sum(tensor.numel() for tensor in whole.values()) if trainer.sharded else 0
+    return count == [wanted, trainer.world.size]
+
+
 def scenario(case: str, sharding: str, folder: Path) -> dict[str, Any]:  # Any: numbers and weights
     """Three steps, a checkpoint, two more, an export; the two again with an absence between them."""
     lora, valued = CASES[case]
@@ -188,6 +203,7 @@ def scenario(case: str, sharding: str, folder: Path) -> dict[str, Any]:  # Any: 
         "resumed": all(torch.equal(found[name], again[name]) for name in found),
         "reference_gap": float((before - reference).abs().max()),
         "sum": trainer.all_sum([0.1, float(trainer.world.rank)]),
+        "parts": parts_are_right(trainer, again),
         "trainable": len(weights(trainer, trainable_only=True)),
         "sharded": trainer.sharded,
     }

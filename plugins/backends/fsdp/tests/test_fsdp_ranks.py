@@ -48,6 +48,7 @@ def test_a_run_resumes_bit_for_bit_also_after_an_absence_and_keeps_its_reference
     found: Found, case: str, size: int
 ) -> None:
     got = found[size][case]
+    assert got["parts"]
     assert got["resumed"]
     assert got["left_bytes"] == 0
     assert got["reference_gap"] < 1e-6
