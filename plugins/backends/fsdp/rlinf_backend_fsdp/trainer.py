@@ -23,8 +23,8 @@ from rlinf_backend_fsdp.policy import (
     wants_sharding,
 )
 from rlinf_backend_fsdp.reference import Reference
-from rlinf_backend_fsdp.world import join_world
 from rlinf_backend_fsdp.sending import in_buckets, weight_parts
+from rlinf_backend_fsdp.world import join_world
 from rlinf_core.api import (
     POLICY,
     LoRAConfig,
@@ -161,7 +161,9 @@ class FSDPTrainer(Trainer):
     def parts(self, *, trainable_only: bool = False) -> Iterator[dict[str, WeightPart]] | None:
         """This rank's rows, in the same buckets; None where parameters are replicated."""
         self.onload()
-        return weight_parts(in_buckets(self.policy.named(), trainable_only=trainable_only)) if self.sharded else None
+        if not self.sharded:
+            return None
+        return weight_parts(in_buckets(self.policy.named(), trainable_only=trainable_only))
 
     def save(self, path: Path) -> None:
         """Trained parameters, optimizer, counters, a marked reference and this rank's random state. What
