@@ -34,6 +34,10 @@ class RewardError(RlinfError):
     """A reward function raises, hangs or returns something unusable too often."""
 
 
+class TrainingError(RlinfError):
+    """Losses or gradients are not finite, again and again."""
+
+
 class SelectionError(RlinfError):
     """Too few of the groups that were generated are ones that the algorithm trains on."""
 

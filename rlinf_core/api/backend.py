@@ -82,7 +82,7 @@ class DataShare:
 
 @dataclass
 class StepStats:
-    """What one optimizer step did. `skipped` says that a non-finite gradient was not applied."""
+    """What one optimizer step did. `skipped`: its gradient was not finite, and no rank applied it."""
 
     grad_norm: float
     lr: float

@@ -167,8 +167,12 @@ def warnings(metrics: Mapping[str, float]) -> list[str]:
             "log-probabilities of rollout and of training differ by "
             f"{metrics['train/logprob_mismatch']:.3f} a decision"
         )
-    if metrics.get("train/skipped_steps", 0.0) > 0.0:
-        found.append("a non-finite gradient was not applied")
+    skipped = metrics.get("train/skipped_steps", 0.0) + metrics.get("train/critic_skipped_steps", 0.0)
+    if skipped:
+        found.append(
+            f"optimizer steps left out because a loss or a gradient was not finite: {skipped:.0f} "
+            "(RUN/not-finite has the rows)"
+        )
     if metrics.get("train/stale_rows", 0.0) > 0.0:
         found.append(
             f"{metrics['train/stale_rows']:.0f} samples of weights older than train.max_staleness allows "

@@ -29,6 +29,7 @@ class SharedUpdate:
         self.step = step
         self._alone = updater.alone()
         self._parts: dict[int, Part] = {}
+        updater.guard.begin(f"step_{step + 1}", shared=True)
         groups = updater.config.train.prompts_per_step
         self._counts = {name: [0.0] * groups for name in ("denominator", "active", "rows")}  # by first group
 

@@ -42,14 +42,16 @@ class StepUpdate:
         self._masks: list[Tensor] = []
         self._facts: dict[str, list[tuple[float, int]]] = {}
         self._seen = Spread()
+        updater.guard.begin(f"step_{step + 1}")
 
     def add(self, rows: Sequence[Experience]) -> None:
         """Take some rows; parts hold what advantages belong together, such as whole groups."""
         rows = self._fit(rows)
+        first = self.updater.guard.take(rows)
         if self._several:
             self._held += rows
         elif rows:
-            self._add(rows)
+            self._add(rows, first)
 
     def finish(self) -> TrainReport:
         """Make the optimizer steps; none if there was no row."""
@@ -79,13 +81,13 @@ class StepUpdate:
         self._too_old += len(scored) - len(fit)
         return fit
 
-    def _add(self, rows: Sequence[Experience]) -> None:
+    def _add(self, rows: Sequence[Experience], first: int) -> None:
         batch, columns, idle = self._judge(rows)
         active = self._active_of(range(len(rows)), idle)
         updater = self.updater
         if self._objective is None:
             return
-        updater.accumulate(rows, active, columns, *self._objective, self.report)
+        updater.accumulate(rows, active, columns, *self._objective, self.report, first)
         self._masks.append(batch.mask_BT)
         self.rows += len(rows)
         self.active += len(active)
@@ -102,7 +104,7 @@ class StepUpdate:
                 updater.accumulate(rows, active, columns, *self._objective, self.report)
                 mask_BT = batch.mask_BT.index_select(0, torch.tensor(part))
                 denominator = updater.algorithm.denominator(mask_BT)
-                apply(updater, denominator, len(active), len(part), self.report)
+                apply(updater, denominator, len(active), len(part), self.report, part)
                 columns.fresh = False
 
     def _judge(self, rows: Sequence[Experience]) -> tuple[ScoredBatch, Columns, list[bool]]:
@@ -128,14 +130,22 @@ class StepUpdate:
         return [i for i in part if not (skip and idle[i])]
 
 
-def apply(updater: Updater, denominator: float, active: int, rows: int, report: TrainReport) -> None:
-    """One optimizer step with the gradient of so many rows; none if no decision is trained."""
+def apply(
+    updater: Updater,
+    denominator: float,
+    active: int,
+    rows: int,
+    report: TrainReport,
+    part: Sequence[int] | None = None,
+) -> None:
+    """One optimizer step with the gradient of so many rows (of the step's, `part`; None = all); none if no
+    decision is trained."""
     if not denominator:
         return
-    stats = updater.trainer.step(denominator)
+    stats = updater.guard.step(denominator, part)
     whose = "critic_" if updater.critic else ""
     add(report.sums, f"{whose}grad_norm", stats.grad_norm, 1)
-    add(report.sums, f"{whose}skipped_steps", float(stats.skipped), 1)
+    report.facts[f"{whose}skipped_steps"] = float(updater.guard.skipped)
     add(report.sums, f"{whose}active_rows", active, rows)
     report.facts[f"{whose}lr"] = stats.lr
 

@@ -5,7 +5,8 @@ Axes: B rows, T decision steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -18,6 +19,7 @@ from rlinf_core.config.schema import task_of
 from rlinf_core.roles.batching import rank_micro_batches, row_tokens, shared_prompts
 from rlinf_core.roles.columns import Columns, Mismatch, imitation_loss
 from rlinf_core.roles.estimates import LOGPROBS, VALUES, Estimates, estimate
+from rlinf_core.roles.guard import Guard
 from rlinf_core.roles.report import TrainReport, add
 from rlinf_core.roles.scoring import pad_rows, scored_batch
 from rlinf_core.types import Experience
@@ -58,6 +60,8 @@ class Updater:
         self.config = config
         self.share = trainer.share or DataShare(rank, ranks)
         self.micro_batch = 0  # rows at most; 0 = as many as the budget of tokens allows
+        self.guard = Guard(self)
+        self._imitated = 0
 
     def alone(self) -> Updater:
         """One that computes all of the rows it is given, whatever other ranks have."""
@@ -81,8 +85,11 @@ class Updater:
             mask_BT = pad_rows([row.mask for row in rows], bool)
             zeros_BT = torch.zeros(mask_BT.shape)
             columns = Columns(mask_BT, zeros_BT, zeros_BT)
+            self._imitated += 1
+            self.guard.begin(f"warm_start_{self._imitated}")
+            self.guard.take(rows)
             self.accumulate(rows, range(len(rows)), columns, imitation_loss, LOGPROBS, report)
-            self.trainer.step(float(mask_BT.sum()))
+            self.guard.step(float(mask_BT.sum()))
         return report
 
     def estimate(
@@ -120,11 +127,22 @@ class Updater:
         loss: LossFunction,
         want: frozenset[Want],
         report: TrainReport,
+        first: int = 0,
     ) -> None:
-        """Add the gradient of the summed loss of the rows at these positions."""
+        """Add the gradient of the summed loss of the rows at these positions; the guard knows row 0 by the
+        number `first`."""
         watch = Mismatch(loss, columns.fresh and want >= LOGPROBS)
-        batches = (self._micro_batch(rows, part, columns) for part in self.shares(rows, positions))
-        for name, (total, count) in self.trainer.accumulate_all(batches, watch, want).items():
+        trained: deque[list[int]] = deque()
+
+        def batches() -> Iterator[TrainBatch]:
+            for part in self.shares(rows, positions):
+                batch = self._micro_batch(rows, part, columns)
+                if batch.decisions:
+                    trained.append([first + row for row in part])
+                yield batch
+
+        guarded = self.guard.watched(watch, trained)
+        for name, (total, count) in self.trainer.accumulate_all(batches(), guarded, want).items():
             add(report.sums, name, total, count)
         if watch.fresh:
             before = report.peaks.get("logprob_mismatch_max", 0.0)

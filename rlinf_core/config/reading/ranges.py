@@ -47,6 +47,7 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
         "update_epochs": at_least(1),
         "micro_batch_tokens": at_least(1),
         "max_staleness": at_least(0),
+        "max_skipped_updates": at_least(0),
         "max_prompt_tokens": at_least(0),
         "num_envs": at_least(0),
     },

@@ -91,7 +91,7 @@ def test_each_row_knows_the_greedy_reward_of_its_prompt() -> None:
     [
         ({"train/zero_variance_groups": 1.0}, "every group has equal rewards"),
         ({"train/logprob_mismatch": 0.0625}, "differ by 0.062 a decision"),
-        ({"train/skipped_steps": 0.5}, "a non-finite gradient was not applied"),
+        ({"train/skipped_steps": 2.0}, "a loss or a gradient was not finite: 2"),
     ],
 )
 def test_a_person_is_told_what_looks_wrong(metrics: dict[str, float], words: str) -> None:

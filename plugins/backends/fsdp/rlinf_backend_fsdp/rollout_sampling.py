@@ -54,6 +54,7 @@ def draw(logits_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> tuple[Ten
         cumulated_RV = probabilities_RV.cumsum(-1)
         target_R1 = cumulated_RV[:, -1:] * uniforms_R[:, None]
         tokens_R1 = torch.searchsorted(cumulated_RV, target_R1, right=True)
+        tokens_R1.clamp_(max=logits_RV.shape[-1] - 1)  # of logits that are no numbers; training will tell
     return tokens_R1.squeeze(1), probabilities_RV.gather(1, tokens_R1).squeeze(1).log_()
 
 
