@@ -156,8 +156,9 @@ class Trainer(ABC):
         tensors are the parameters themselves, not copies."""
 
     def parts(self, *, trainable_only: bool = False) -> Iterator[dict[str, WeightPart]] | None:
-        """The buckets of `weights`, of every tensor what this rank holds, without waiting for others: together
-        the ranks hold all of it. None = every rank holds whole tensors, or what only `weights` puts together."""
+        """The buckets of `weights`, of every tensor what this rank holds, without waiting for others:
+        together the ranks hold all of it. None = every rank holds whole tensors, or what only `weights` puts
+        together."""
         return None
 
     @abstractmethod
