@@ -36,7 +36,8 @@ PAGES = [
     *(
         f"docs/{name}.md"
         for name in (
-            *("index", "cli", "configuration", "plugin-algorithm", "data-and-rewards", "modes"),
+            *("index", "cli", "configuration", "data-and-rewards", "modes"),
+            *("plugin-algorithm", "plugin-reward", "plugin-simulator", "plugin-dataset", "plugin-tracker"),
             *("checkpoints", "report"),
             "plugin-contracts",
             "algorithms",
@@ -52,9 +53,10 @@ SKIPPED = {  # start of a command -> why it is not run here
     'pip install ".[': "`make train` and the tests of third-party plugins install the bundles",
 }
 HUB = "Qwen/"
+OF_TEXT = "sampling.max_new_tokens=4"
 SHORT = (
     "train.steps=1 train.prompts_per_step=4 warm_start.steps=0 eval.samples=4 eval.every=0 "
-    "sampling.max_new_tokens=4 engine=inline ranks=1"
+    f"{OF_TEXT} engine=inline ranks=1"
 )
 APART = SHORT.replace("engine=inline ranks=1", "ranks=2")  # of runs on several devices
 PLACED = re.compile(r"--mode|--ranks [2-9]|\b(mode|placement|plan)\b[.=]")
@@ -109,6 +111,8 @@ def as_run(text: str, site: Path) -> str:
         return f"{sys.executable} -m {text} -q -p no:cacheprovider -c /dev/null --rootdir ."
     if text.startswith("rlinf train"):
         short = APART if PLACED.search(text) else SHORT
+        if "--simulator" in text:
+            short = short.replace(f" {OF_TEXT}", "")
         if "--algo dapo" in text:  # takes groups that differ only: a model that never succeeds has none
             short += " warm_start.steps=100 train.prompts_per_step=1 sampling.max_new_tokens=8"
         return f"{text} {'train.steps=2' if RESUME.search(text) else short}"
