@@ -11,6 +11,7 @@ from rlinf_core.comm.stream import Stream
 from rlinf_core.types import Experience, Trajectory
 
 if TYPE_CHECKING:
+    from rlinf_core.flows.learning import Learners
     from rlinf_core.roles.report import TrainReport
     from rlinf_core.roles.weight_sync import WeightSync
     from rlinf_core.worker import WorkerGroup
@@ -73,6 +74,7 @@ class Flow(ABC):
     """
 
     sync: WeightSync  # from what is trained to what plays
+    learners: Learners  # at its end
 
     @property
     @abstractmethod

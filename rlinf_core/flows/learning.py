@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rlinf_core.comm.stream import Stream
 from rlinf_core.flows.flow import merge_reports
-from rlinf_core.roles.report import joined
+from rlinf_core.roles.report import Advantages, TrainReport, joined, show
 
 if TYPE_CHECKING:
     from rlinf_core.config.lending import Lent
@@ -26,14 +26,16 @@ class Learners:
     reference: WorkerGroup | None = None
     critic: WorkerGroup | None = None  # with a model of its own
     lent: Lent = "nothing"  # devices to; to "training" = with the reference
+    advantages: Advantages = field(default_factory=dict)  # of the first rows of the last step, for people
 
     def learn(self, rows: Stream, step: int, oldest: int | None = None) -> dict[str, float]:
         """Train on all rows of the stream but those of weights before the version `oldest`; metrics named
         `train/...`."""
+        self.advantages.clear()
         if self.lent == "training":
             trained = self.actor.stage("train_shared", rows, route="shared", step=step)
             trained.collect()
-            return merge_reports(joined(trained.result))
+            return self._told(joined(trained.result))
         judged = self._judged(rows, self.reference) if self.reference else rows
         if self.critic is None:
             return self._train(self.actor, judged, step, oldest)
@@ -46,8 +48,12 @@ class Learners:
             return reference.stage("logprobs", rows, route="shared", shared=True)
         return reference.stage("logprobs", rows, route="broadcast")
 
-    @staticmethod
-    def _train(group: WorkerGroup, rows: Stream, step: int, oldest: int | None) -> dict[str, float]:
+    def _train(self, group: WorkerGroup, rows: Stream, step: int, oldest: int | None) -> dict[str, float]:
         trained = group.stage("train", rows, route="broadcast", step=step, oldest=oldest)
         trained.collect()
-        return merge_reports(trained.result)
+        return self._told(trained.result)
+
+    def _told(self, reports: list[TrainReport]) -> dict[str, float]:
+        for report in reports:
+            show(self.advantages, report.advantages)
+        return merge_reports(reports)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlinf_core.roles.batching import mini_batches
-from rlinf_core.roles.report import Part, Spread, TrainReport, add, averages
+from rlinf_core.roles.report import SHOWN, Part, Spread, TrainReport, add, averages, show
 from rlinf_core.types import Experience
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ class StepUpdate:
         idle_B = ~batch.mask_BT.any(-1)
         if not updater.critic:
             self._note(advantages, batch, len(rows))
+            self._show(rows, advantages)
             idle_B = idle_B | updater.algorithm.gradient_free(batch, advantages)
         return batch, columns, idle_B.tolist()
 
@@ -124,6 +125,11 @@ class StepUpdate:
             else:
                 self._facts.setdefault(name, []).append((value, rows))
         self._seen.add(advantages.advantages_BT[batch.mask_BT])
+
+    def _show(self, rows: Sequence[Experience], advantages: Advantages) -> None:
+        first = sorted(range(len(rows)), key=lambda i: (rows[i].group, rows[i].replica))[:SHOWN]
+        found = {i: advantages.advantages_BT[i, : len(rows[i].mask)].tolist() for i in first}
+        show(self.report.advantages, {(rows[i].group, rows[i].replica): each for i, each in found.items()})
 
     def _active_of(self, part: Sequence[int], idle: Sequence[bool]) -> list[int]:
         skip = self.updater.config.train.skip_gradient_free

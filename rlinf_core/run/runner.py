@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.api import OptimizerConfig
 from rlinf_core.comm.stream import Stream
 from rlinf_core.errors import WorkerDied
-from rlinf_core.flows.flow import StepResult, merge_reports, record
+from rlinf_core.flows.flow import StepResult, merge_reports
 from rlinf_core.flows.parts import Parts
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.setup import build
@@ -23,10 +23,11 @@ from rlinf_core.run.compose import RunGraph, make_source, start
 from rlinf_core.run.evaluate import eval_metrics
 from rlinf_core.run.events import Events
 from rlinf_core.run.interrupt import Interrupt
-from rlinf_core.run.metrics import JsonLines, TrackerSet, jsonable
+from rlinf_core.run.metrics import JsonLines, TrackerSet
 from rlinf_core.run.output import CHECKPOINTS, METRICS, claim, clear_failed_start, put_in_place, refuse_used
 from rlinf_core.run.planning import Planning, prepare, resumed
 from rlinf_core.run.resuming import FOREIGN, lacks, refuse_changes_of_data, refuse_other_backend
+from rlinf_core.run.sample_log import records
 from rlinf_core.run.saving import Saving, score
 from rlinf_core.run.steering import Steering
 from rlinf_core.run.step_times import step_times
@@ -255,7 +256,8 @@ class Runner:
                 self.steering.move(self.step, plan)
 
     def _log_samples(self, result: StepResult) -> None:
-        samples = [jsonable({"step": self.step, **record(row)}) for row in result.rows[:SAMPLES_LOGGED]]
+        learned = self.graph.flow.learners.advantages
+        samples = records(self.step, result.rows[:SAMPLES_LOGGED], self.source.decode, learned)
         for sample in samples:
             self._samples.write(sample)
         self._trackers.log_samples(self.step, samples)

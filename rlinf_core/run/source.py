@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -56,6 +56,14 @@ class Source(ABC):
         """The prompt of a row of the data. Raises `DataError` where there is none."""
         raise DataError(f"an embodied task has no prompt {index}")
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of some tokens of a response; empty where there is none."""
+        return ""
+
+    def held_out_rows(self) -> str:
+        """What the data of evaluations is known by; "" where there is none."""
+        return ""
+
     def state_dict(self) -> dict[str, Any]:  # Any: JSON values
         """What a resumed run needs."""
         return {}
@@ -98,9 +106,17 @@ class TextSource(Source):
         size = self.config.warm_start.batch_size
         return actor.call("imitate", [self.warm.demonstrations(size) for _ in range(count)])
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """By the model's tokenizer."""
+        return self.prompts.processor.decode(token_ids)
+
     def prompt(self, index: int) -> Prompt:
         """Tokenised."""
         return self.prompts.prompt(index)
+
+    def held_out_rows(self) -> str:
+        """Their number and fingerprint."""
+        return known_by(self.held_out.dataset)
 
     def state_dict(self) -> dict[str, Any]:
         """Positions, and what the data is known by."""
@@ -155,6 +171,7 @@ class EpisodeSource(Source):
     def imitate(self, actor: WorkerGroup, first: int, count: int) -> GroupCall:
         """Decisions of recorded episodes, which every rank reads; a step's follow from its number."""
         return actor.call("imitate_recorded", first, count)
+
 
 def episodes(
     seed: int, offsets: range, replicas: int, first_group: int, *purpose: int | str

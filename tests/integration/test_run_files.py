@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,20 @@ def test_samples_are_logged_with_prompt_response_answer_and_reward(local: Any) -
         assert row["reward"] == pytest.approx(right / 6)
         assert row["finish"] in ("stop", "length")
     assert [row["weight_version"] for row in rows[::8]] == [4, 5, 6]
+
+
+def test_samples_have_their_tokens_with_what_each_was_worth(local: Any) -> None:
+    """A group of eight, so that advantages can be computed from the rewards beside them."""
+    rows = [json.loads(line) for line in (local.output / "samples.jsonl").read_text().splitlines()]
+    for group in (rows[:8], rows[16:]):
+        assert len({row["group"] for row in group}) == 1
+        rewards = [row["reward"] for row in group]
+        for row in group:
+            worth = (row["reward"] - statistics.mean(rewards)) / (statistics.stdev(rewards) + 1e-6)
+            assert row["advantages"] == pytest.approx([worth] * row["length"], rel=1e-3, abs=1e-6)
+            assert "".join(row["tokens"]).replace("∎", "") == row["response"]
+            assert len(row["logprobs"]) == len(row["tokens"]) == row["length"]
+            assert max(row["logprobs"]) <= 0
 
 
 def test_piped_output_is_plain_text(local: Any) -> None:

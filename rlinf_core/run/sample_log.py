@@ -1,0 +1,79 @@
+"""What is kept of some samples of a step, for people: tokens with their numbers, for reports to colour.
+
+Any: JSON values throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlinf_core.flows.flow import record
+from rlinf_core.run.metrics import jsonable
+from rlinf_core.types import Experience, Sample
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TOKENS = 2048  # kept of one step
+WINDOW = 8  # tokens before one that its text may depend on
+ENDS = "∎"  # shown for a token without text, such as the end of a sequence
+DIGITS = 4
+
+
+def records(
+    step: int,
+    rows: Sequence[Experience],
+    decode: Callable[[Sequence[int]], str],
+    advantages: Mapping[tuple[int, int], Sequence[float]],
+) -> list[dict[str, Any]]:
+    """One a row, for `samples.jsonl` and trackers."""
+    told = details(rows, decode, advantages)
+    return [jsonable({"step": step, **record(row), **detail}) for row, detail in zip(rows, told, strict=True)]
+
+
+def details(
+    rows: Sequence[Experience],
+    decode: Callable[[Sequence[int]], str],
+    advantages: Mapping[tuple[int, int], Sequence[float]],
+    most: int = TOKENS,
+) -> list[dict[str, Any]]:
+    """Of each row: `tokens`, `logprobs` of the rollout and `advantages`; of whole responses, as long as there
+    is room, and nothing of rows that are no text."""
+    found = []
+    for row in rows:
+        length = len(row.logprobs)
+        detail: dict[str, Any] = {}
+        if isinstance(row, Sample) and 0 < length <= most:
+            most -= length
+            detail["tokens"] = pieces([int(i) for i in row.response_ids], decode)
+            detail["logprobs"] = rounded(row.logprobs)
+            own = advantages.get((row.group, row.replica))
+            if own is not None and len(own) >= length:
+                detail["advantages"] = rounded(np.asarray(own[:length]))
+        found.append(detail)
+    return found
+
+
+def pieces(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[str]:
+    """The text that each token adds; together they are the whole. A letter of several tokens comes with its
+    last."""
+    found: list[str] = []
+    for i in range(len(ids)):
+        start = max(0, i - WINDOW)
+        before, after = decode(ids[start:i]), decode(ids[start : i + 1])
+        whole = before.rstrip("\ufffd")
+        if after.endswith("\ufffd"):
+            found.append("")
+        elif after == before:
+            found.append(ENDS)
+        else:
+            found.append(after[len(whole) :] if after.startswith(whole) else after)
+    return found
+
+
+def rounded(values: NDArray[Any]) -> list[float]:
+    """As short numbers."""
+    return [float(f"{value:.{DIGITS}g}") for value in np.asarray(values, dtype=np.float64)]
