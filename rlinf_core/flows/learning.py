@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlinf_core.comm.stream import Stream
 from rlinf_core.flows.flow import merge_reports
-from rlinf_core.roles.report import Advantages, TrainReport, joined, show
+from rlinf_core.roles.report import Shown, TrainReport, joined, show
 
 if TYPE_CHECKING:
     from rlinf_core.config.lending import Lent
@@ -26,12 +26,12 @@ class Learners:
     reference: WorkerGroup | None = None
     critic: WorkerGroup | None = None  # with a model of its own
     lent: Lent = "nothing"  # devices to; to "training" = with the reference
-    advantages: Advantages = field(default_factory=dict)  # of the first rows of the last step, for people
+    shown: Shown = field(default_factory=dict)  # of the first rows of the last step, for people
 
     def learn(self, rows: Stream, step: int, oldest: int | None = None) -> dict[str, float]:
         """Train on all rows of the stream but those of weights before the version `oldest`; metrics named
         `train/...`."""
-        self.advantages.clear()
+        self.shown.clear()
         if self.lent == "training":
             trained = self.actor.stage("train_shared", rows, route="shared", step=step)
             trained.collect()
@@ -55,5 +55,5 @@ class Learners:
 
     def _told(self, reports: list[TrainReport]) -> dict[str, float]:
         for report in reports:
-            show(self.advantages, report.advantages)
+            show(self.shown, report.shown)
         return merge_reports(reports)

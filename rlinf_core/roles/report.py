@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MetricSums = dict[str, tuple[float, float]]
-Advantages = dict[tuple[int, int], list[float]]  # group, replica -> of every decision
-SHOWN, LONGEST = 8, 2048  # rows that people are shown the advantages of, and decisions of one
+Shown = dict[tuple[int, int], dict[str, list[float]]]  # group, replica -> name -> a number a decision
+SHOWN, LONGEST = 8, 2048  # rows that people are shown, and decisions of one
 
 
 @dataclass
@@ -26,14 +26,16 @@ class TrainReport:
     facts: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, float] = field(default_factory=dict)  # largest over ranks is reported
     parts: dict[int, Part] = field(default_factory=dict)
-    advantages: Advantages = field(default_factory=dict)  # of the first rows
+    shown: Shown = field(default_factory=dict)  # advantages of the first rows, for people
 
 
-def show(known: Advantages, more: Advantages) -> None:
-    """Take the advantages of more rows; those of the first rows are kept."""
-    known |= {name: found for name, found in more.items() if len(found) <= LONGEST}
-    for name in sorted(known)[SHOWN:]:
-        del known[name]
+def show(known: Shown, more: Shown) -> None:
+    """Take more rows; the first ones are kept, but for long ones."""
+    known |= {
+        row: found for row, found in more.items() if all(len(each) <= LONGEST for each in found.values())
+    }
+    for row in sorted(known)[SHOWN:]:
+        del known[row]
 
 
 def add(sums: MetricSums, name: str, total: float, count: float) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rlinf_core.roles.reference import compared
-from rlinf_core.roles.report import Advantages, Part, TrainReport, show
+from rlinf_core.roles.report import Part, Shown, TrainReport, show
 from rlinf_core.roles.step_update import StepUpdate, apply, draw_seed
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class SharedUpdate:
         self.step = step
         self._alone = updater.alone()
         self._parts: dict[int, Part] = {}
-        self._advantages: Advantages = {}
+        self._shown: Shown = {}
         updater.guard.begin(f"step_{step + 1}", shared=True)
         groups = updater.config.train.prompts_per_step
         self._counts = {name: [0.0] * groups for name in ("denominator", "active", "rows")}  # by first group
@@ -46,13 +46,13 @@ class SharedUpdate:
         unit.add(scored)
         self.updater.trainer.close_part()
         self._parts[number] = unit.part()
-        show(self._advantages, unit.report.advantages)
+        show(self._shown, unit.report.shown)
         for name, count in (("denominator", unit.denominator), ("active", unit.active), ("rows", unit.rows)):
             self._counts[name][number] = count
 
     def finish(self) -> TrainReport:
         """Make the optimizer step, with the other ranks; none if there was no row."""
-        report = TrainReport(parts=self._parts, advantages=self._advantages)
+        report = TrainReport(parts=self._parts, shown=self._shown)
         trainer = self.updater.trainer
         summed = trainer.all_sum([count for counts in self._counts.values() for count in counts])
         groups = len(summed) // len(self._counts)

@@ -114,7 +114,7 @@ class StepUpdate:
         idle_B = ~batch.mask_BT.any(-1)
         if not updater.critic:
             self._note(advantages, batch, len(rows))
-            self._show(rows, advantages)
+            self._show(rows, advantages, columns)
             idle_B = idle_B | updater.algorithm.gradient_free(batch, advantages)
         return batch, columns, idle_B.tolist()
 
@@ -126,10 +126,14 @@ class StepUpdate:
                 self._facts.setdefault(name, []).append((value, rows))
         self._seen.add(advantages.advantages_BT[batch.mask_BT])
 
-    def _show(self, rows: Sequence[Experience], advantages: Advantages) -> None:
-        first = sorted(range(len(rows)), key=lambda i: (rows[i].group, rows[i].replica))[:SHOWN]
-        found = {i: advantages.advantages_BT[i, : len(rows[i].mask)].tolist() for i in first}
-        show(self.report.advantages, {(rows[i].group, rows[i].replica): each for i, each in found.items()})
+    def _show(self, rows: Sequence[Experience], advantages: Advantages, columns: Columns) -> None:
+        """With how the trainer's own log-probabilities differ, where they are known beforehand."""
+        told_BT = {"advantages": advantages.advantages_BT}
+        if columns.old_BT is not None and columns.old_BT is not columns.rollout_BT:
+            told_BT["mismatch"] = columns.old_BT - columns.rollout_BT
+        for i in sorted(range(len(rows)), key=lambda i: (rows[i].group, rows[i].replica))[:SHOWN]:
+            found = {name: each_BT[i, : len(rows[i].mask)].tolist() for name, each_BT in told_BT.items()}
+            show(self.report.shown, {(rows[i].group, rows[i].replica): found})
 
     def _active_of(self, part: Sequence[int], idle: Sequence[bool]) -> list[int]:
         skip = self.updater.config.train.skip_gradient_free

@@ -256,8 +256,8 @@ class Runner:
                 self.steering.move(self.step, plan)
 
     def _log_samples(self, result: StepResult) -> None:
-        learned = self.graph.flow.learners.advantages
-        samples = records(self.step, result.rows[:SAMPLES_LOGGED], self.source.decode, learned)
+        shown = self.graph.flow.learners.shown
+        samples = records(self.step, result.rows[:SAMPLES_LOGGED], self.source.decode, shown)
         for sample in samples:
             self._samples.write(sample)
         self._trackers.log_samples(self.step, samples)

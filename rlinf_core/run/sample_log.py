@@ -5,7 +5,7 @@ Any: JSON values throughout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from rlinf_core.types import Experience, Sample
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rlinf_core.roles.report import Shown
+
 TOKENS = 2048  # kept of one step
 WINDOW = 8  # tokens before one that its text may depend on
 ENDS = "∎"  # shown for a token without text, such as the end of a sequence
@@ -27,21 +29,21 @@ def records(
     step: int,
     rows: Sequence[Experience],
     decode: Callable[[Sequence[int]], str],
-    advantages: Mapping[tuple[int, int], Sequence[float]],
+    shown: Shown,
 ) -> list[dict[str, Any]]:
     """One a row, for `samples.jsonl` and trackers."""
-    told = details(rows, decode, advantages)
+    told = details(rows, decode, shown)
     return [jsonable({"step": step, **record(row), **detail}) for row, detail in zip(rows, told, strict=True)]
 
 
 def details(
     rows: Sequence[Experience],
     decode: Callable[[Sequence[int]], str],
-    advantages: Mapping[tuple[int, int], Sequence[float]],
+    shown: Shown,
     most: int = TOKENS,
 ) -> list[dict[str, Any]]:
-    """Of each row: `tokens`, `logprobs` of the rollout and `advantages`; of whole responses, as long as there
-    is room, and nothing of rows that are no text."""
+    """Of each row: `tokens`, `logprobs` of the rollout and what training `shown`; of whole responses, as
+    long as there is room, and nothing of rows that are no text."""
     found = []
     for row in rows:
         length = len(row.logprobs)
@@ -50,9 +52,9 @@ def details(
             most -= length
             detail["tokens"] = pieces([int(i) for i in row.response_ids], decode)
             detail["logprobs"] = rounded(row.logprobs)
-            own = advantages.get((row.group, row.replica))
-            if own is not None and len(own) >= length:
-                detail["advantages"] = rounded(np.asarray(own[:length]))
+            for name, values in shown.get((row.group, row.replica), {}).items():
+                if len(values) == length:
+                    detail[name] = rounded(np.asarray(values))
         found.append(detail)
     return found
 

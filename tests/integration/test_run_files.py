@@ -89,3 +89,14 @@ def test_the_settings_of_a_run_start_the_same_run_again(
     assert again.code == 0, again.err
     assert job.numbers() == local.numbers()
     assert job.weights() == local.weights()
+
+
+def test_with_the_trainers_own_log_probabilities_their_difference_is_shown(
+    new_job: Callable[..., Any], start: Callable[..., Any]
+) -> None:
+    job = new_job("trackers=[]", "train.mini_batches=2", "train.old_logprobs=recompute", "train.steps=1")
+    done = start(job.args(engine="inline")).done()
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in (job.output / "samples.jsonl").read_text().splitlines()]
+    assert all(len(row["mismatch"]) == len(row["tokens"]) for row in rows)
+    assert max(abs(gap) for row in rows for gap in row["mismatch"]) < 1e-4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlinf_core.roles.report import LONGEST, Advantages, Part, Spread, TrainReport, joined, show
+from rlinf_core.roles.report import LONGEST, Part, Shown, Spread, TrainReport, joined, show
 
 
 def part(loss: float, rows: int, mean: float, *advantages: float) -> Part:
@@ -52,10 +52,10 @@ def test_a_spread_of_parts_is_that_of_all() -> None:
     assert parts[0] == whole
 
 
-def test_advantages_of_the_first_rows_are_kept_whatever_order_they_come_in() -> None:
-    known: Advantages = {}
+def test_the_first_rows_are_shown_whatever_order_they_come_in() -> None:
+    known: Shown = {}
     for group in (5, 0, 3, 9):
-        show(known, {(group, replica): [float(group)] for replica in range(3)})
+        show(known, {(group, replica): {"advantages": [float(group)]} for replica in range(3)})
     assert sorted(known) == [(0, 0), (0, 1), (0, 2), (3, 0), (3, 1), (3, 2), (5, 0), (5, 1)]
-    show(known, {(1, 0): [0.0] * (LONGEST + 1)})
+    show(known, {(1, 0): {"advantages": [0.0] * (LONGEST + 1)}})
     assert (1, 0) not in known

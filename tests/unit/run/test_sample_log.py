@@ -42,7 +42,7 @@ def test_pieces_are_the_text_and_letters_of_several_tokens_come_with_their_last(
 
 def test_numbers_stand_beside_their_tokens_and_long_rows_are_left_out() -> None:
     rows = [sample(0, [1, 0], [-0.123456, -1.0]), sample(1, [1] * 5, [-0.5] * 5), sample(2, [2], [-2.0])]
-    found = details(rows, decode, {(0, 0): [0.5, 0.25, 9.0], (2, 0): []}, most=4)
+    found = details(rows, decode, {(0, 0): {"advantages": [0.5, 0.25]}, (2, 0): {"advantages": []}}, most=4)
     assert found[0] == {"tokens": ["ab", ENDS], "logprobs": [-0.1235, -1.0], "advantages": [0.5, 0.25]}
     assert found[1] == {}
     assert found[2] == {"tokens": [" c"], "logprobs": [-2.0]}
