@@ -9,7 +9,8 @@ from typing import Any
 
 
 class Tracker(ABC):
-    """Records one run. A tracker that raises is reported once and switched off; the run goes on."""
+    """Records one run, in a thread of its own. A tracker that raises, or keeps a run waiting for two minutes,
+    is reported once and switched off; the run goes on."""
 
     def __init__(self, config: Any) -> None:  # Any: each plugin has its own config dataclass
         self.config = config
@@ -27,6 +28,9 @@ class Tracker(ABC):
 
     def log_picture(self, step: int, name: str, file: Path) -> None:
         """A PNG file, such as the last frame of an episode."""
+
+    def log_video(self, step: int, name: str, file: Path) -> None:
+        """An MP4 file of an episode."""
 
     def finish(self, error: BaseException | None) -> None:
         """Called once at the end; `error` is None for a good end."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.run.output import writing
@@ -41,11 +45,15 @@ def jsonable(record: Mapping[str, Any]) -> dict[str, Any]:  # Any: whatever rows
 
 
 class TrackerSet:
-    """Several trackers; one that raises is reported once and switched off."""
+    """Several trackers, each in a thread of its own; one that raises, or that takes longer than `patience_s`
+    for one call, is reported once and switched off."""
 
-    def __init__(self, trackers: Mapping[str, Tracker], warn: Callable[[str], None]) -> None:
-        self._trackers = dict(trackers)
+    def __init__(
+        self, trackers: Mapping[str, Tracker], warn: Callable[[str], None], patience_s: float = 120.0
+    ) -> None:
+        self._desks = {name: _Desk(name, tracker) for name, tracker in trackers.items()}
         self._warn = warn
+        self._patience_s = patience_s
 
     def start(self, output: Path, config: Mapping[str, Any], resumed_step: int) -> None:
         """Before the first step."""
@@ -63,17 +71,60 @@ class TrackerSet:
         """A PNG file."""
         self._each(lambda tracker: tracker.log_picture(step, name, file))
 
+    def log_video(self, step: int, name: str, file: Path) -> None:
+        """An MP4 file."""
+        self._each(lambda tracker: tracker.log_video(step, name, file))
+
     def finish(self, error: BaseException | None) -> None:
-        """At the end."""
+        """At the end. The threads of trackers that still answer have ended after this."""
         self._each(lambda tracker: tracker.finish(error))
+        for desk in self._desks.values():
+            desk.close(wait=True)
+        self._desks.clear()
 
     def _each(self, act: Callable[[Tracker], None]) -> None:
-        for name, tracker in list(self._trackers.items()):
+        """All at once, so that slow ones do not add up."""
+        asked = {name: desk.ask(act) for name, desk in self._desks.items()}
+        deadline = time.monotonic() + self._patience_s
+        for name, answer in asked.items():
             try:
-                act(tracker)
-            except Exception as err:
-                del self._trackers[name]
-                self._warn(f"tracker {name!r} failed and is off for the rest of the run: {err}")
+                answer.result(max(0.0, deadline - time.monotonic()))
+            except (Exception, SystemExit) as err:
+                late = not answer.done()
+                cause = f"no answer within {self._patience_s:g} s" if late else str(err) or type(err).__name__
+                self._desks.pop(name).close()
+                self._warn(f"tracker {name!r} failed and is off for the rest of the run: {cause}")
+
+
+class _Desk:
+    """The thread in which one tracker does everything: what hangs there holds up nobody, also not at the end
+    of the process, and signals stay with the run."""
+
+    def __init__(self, name: str, tracker: Tracker) -> None:
+        self._tracker = tracker
+        self._asked: SimpleQueue[tuple[Callable[[Tracker], None], Future[None]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name=f"tracker-{name}", daemon=True)
+        self._thread.start()
+
+    def ask(self, act: Callable[[Tracker], None]) -> Future[None]:
+        answer: Future[None] = Future()
+        self._asked.put((act, answer))
+        return answer
+
+    def close(self, *, wait: bool = False) -> None:
+        self._asked.put(None)
+        if wait:
+            self._thread.join()
+
+    def _serve(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            act, answer = asked
+            try:
+                act(self._tracker)
+            except BaseException as err:  # raised again where it was asked
+                answer.set_exception(err)
+            else:
+                answer.set_result(None)
 
 
 def _step_of(line: str) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlinf_core.testing.subject import Subject, expect
+import numpy as np
 
-OFFLINE = {"WANDB_MODE": "offline", "MLFLOW_TRACKING_URI": "", "HF_HUB_OFFLINE": "1"}
+from rlinf_core.media.png import encode_png
+from rlinf_core.testing.outside import refused_connections
+from rlinf_core.testing.subject import Subject, expect
 
 
 def check_trackers_life(subject: Subject) -> None:
@@ -55,17 +56,34 @@ def check_trackers_resume(subject: Subject) -> None:
             tracker.finish(None)
 
 
+def check_trackers_pictures(subject: Subject) -> None:
+    """Pictures and videos of a step are taken, or left out, without raising."""
+    with _output() as output:
+        picture = output / "eval-0-last.png"
+        picture.write_bytes(encode_png(np.zeros((4, 6, 3), np.uint8)))
+        video = output / "eval-0.mp4"
+        video.write_bytes(b"\0\0\0\x08ftyp")  # nothing that plays; trackers do not look inside
+        tracker = subject.build()
+        tracker.start(output, {"seed": 0}, resumed_step=0)
+        tracker.log(1, {"train/loss": 0.5})
+        tracker.log_picture(1, "videos/eval-0", picture)
+        tracker.log_video(1, "videos/eval-0", video)
+        tracker.finish(None)
+
+
+def check_trackers_stay_here(subject: Subject) -> None:
+    """With the settings of the check no connection to another machine is tried."""
+    with _output() as output, refused_connections() as tried:
+        tracker = subject.build()
+        tracker.start(output, {"seed": 0}, resumed_step=0)
+        tracker.log(1, {"train/loss": 0.5})
+        tracker.log_samples(1, [{"prompt": "1+1=", "response": "2"}])
+        tracker.finish(None)
+    advice = "give it a mode without network, and make that the default"
+    expect(not tried, f"it tried to reach {', '.join(tried)}; {advice}")
+
+
 @contextmanager
 def _output() -> Iterator[Path]:
-    """A folder, in an environment where known services stay offline."""
-    before = {key: os.environ.get(key) for key in OFFLINE}
-    os.environ.update(OFFLINE)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
-    finally:
-        for key, value in before.items():
-            if value is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = value
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)

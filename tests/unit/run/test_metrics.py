@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -71,3 +72,55 @@ def test_a_failing_tracker_is_reported_once_and_hurts_nobody(tmp_path: Path) -> 
     assert good.seen == [1, 2, 3, -1]
     assert bad.seen == [1]
     assert said == ["tracker 'bad' failed and is off for the rest of the run: no route to server"]
+
+
+class Stuck(Fragile):
+    """Waits at its second step for a server that does not answer, or leaves the process."""
+
+    def __init__(self, *, leaves: bool = False) -> None:
+        super().__init__()
+        self.leaves = leaves
+        self.released = threading.Event()
+        self.threads: set[str] = set()
+
+    def log(self, step: int, metrics: Any) -> None:
+        self.threads.add(threading.current_thread().name)
+        if step == 2 and self.leaves:
+            raise SystemExit(3)
+        if step == 2:
+            self.released.wait(30.0)
+        self.seen.append(step)
+
+
+def test_a_tracker_that_hangs_is_given_up_and_the_others_get_everything(tmp_path: Path) -> None:
+    said: list[str] = []
+    good, stuck = Fragile(), Stuck()
+    good.log = lambda step, metrics: good.seen.append(step)  # type: ignore[method-assign]
+    trackers = TrackerSet({"stuck": stuck, "good": good}, said.append, patience_s=0.2)
+    trackers.start(tmp_path, {}, 0)
+    for step in (1, 2, 3):
+        trackers.log(step, {})
+    trackers.finish(None)
+    stuck.released.set()
+    assert good.seen == [1, 2, 3, -1]
+    assert said == ["tracker 'stuck' failed and is off for the rest of the run: no answer within 0.2 s"]
+
+
+def test_a_tracker_that_leaves_the_process_leaves_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    leaving = Stuck(leaves=True)
+    trackers = TrackerSet({"leaving": leaving}, said.append)
+    for step in (1, 2, 3):
+        trackers.log(step, {})
+    trackers.finish(None)
+    assert said == ["tracker 'leaving' failed and is off for the rest of the run: 3"]
+
+
+def test_a_tracker_does_everything_in_one_thread_that_ends_with_the_run(tmp_path: Path) -> None:
+    tracker = Stuck()
+    trackers = TrackerSet({"own": tracker}, lambda text: None)
+    for step in (1, 3):
+        trackers.log(step, {})
+    trackers.finish(None)
+    assert tracker.threads == {"tracker-own"}
+    assert "tracker-own" not in {thread.name for thread in threading.enumerate()}
