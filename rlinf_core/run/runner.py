@@ -284,6 +284,7 @@ class Runner:
         with self._trace.span("videos"):
             for video in self._videos.write(self.step, kind, rows):
                 self._trackers.log_picture(self.step, f"videos/{video.name}", video.still)
+                self._trackers.log_video(self.step, f"videos/{video.name}", video.path)
 
     def _log(self, metrics: dict[str, float]) -> None:
         for name, count in self.graph.flow.counts().items():
