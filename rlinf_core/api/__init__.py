@@ -31,6 +31,7 @@ from rlinf_core.api.capabilities import (
 from rlinf_core.api.dataset import Dataset, Split
 from rlinf_core.api.engine import Call, Engine, EngineNode, Host, HostSpec, StageCall, WorkerSpec
 from rlinf_core.api.model import ActionSample, Collator, Decoder, Model, TextProcessor, TokenRows, Want
+from rlinf_core.api.resizing import Block, Held, Resize, Transfer
 from rlinf_core.api.reward import Reward, RewardItem, RewardResult
 from rlinf_core.api.rollout import RolloutEngine
 from rlinf_core.api.simulator import Observation, Simulator, Space, Transition
@@ -46,6 +47,7 @@ __all__ = [
     "Algorithm",
     "AlgorithmNeeds",
     "BackendCapabilities",
+    "Block",
     "Call",
     "Collator",
     "DataShare",
@@ -53,6 +55,7 @@ __all__ = [
     "Decoder",
     "Engine",
     "EngineNode",
+    "Held",
     "Host",
     "HostSpan",
     "HostSpec",
@@ -65,6 +68,7 @@ __all__ = [
     "Observation",
     "OptimizerConfig",
     "PolicyOutputs",
+    "Resize",
     "Reward",
     "RewardItem",
     "RewardResult",
@@ -86,6 +90,7 @@ __all__ = [
     "TrainBatch",
     "Trainer",
     "TrainerContext",
+    "Transfer",
     "Transition",
     "Want",
     "WeightBucket",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rlinf_core.api.algorithm import LossTerms, PolicyOutputs, TrainBatch
     from rlinf_core.api.model import Model
+    from rlinf_core.api.resizing import Held, Resize
     from rlinf_core.api.snapshot import Snapshot
     from rlinf_core.api.weight_part import WeightPart
     from rlinf_core.types import Sampling
@@ -198,6 +199,20 @@ class Trainer(ABC):
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """Start with a fresh optimizer and schedule, weights and version kept."""
 
+    def held(self) -> Held:
+        """The state as this rank holds it between steps, for ranks of another number of them; of backends
+        that provide `resize`."""
+        raise _cannot_resize(self)
+
+    def facts(self) -> dict[str, Any]:  # Any: what can be pickled
+        """The rest of the state, the same on every rank."""
+        raise _cannot_resize(self)
+
+    def resize(self, context: TrainerContext) -> Resize:
+        """Prepare to be one of another number of ranks, while this trainer goes on; where its tensors can
+        stay, it is this trainer that goes on afterwards."""
+        raise _cannot_resize(self)
+
     def memory_bytes(self) -> float:
         """What this rank holds on its device between steps: weights, gradients, optimizer state. 0 =
         unknown; plans then take no account of it."""
@@ -233,7 +248,29 @@ class TrainBackend(ABC):
         """A trainer of this rank. `sampling` is the transform applied to log-probabilities;
         `keep_reference` keeps the initial policy for `outputs(reference=True)`."""
 
+    def join(
+        self,
+        model: Model,
+        lora: LoRAConfig,
+        context: TrainerContext,
+        facts: Mapping[str, Any],
+        *,
+        sampling: Sampling | None = None,
+        keep_reference: bool = False,
+    ) -> Resize:
+        """Prepare to join ranks that train already, of which one has these `facts`."""
+        raise _cannot_resize(self)
+
     def acting_module(self, model: Model, lora: LoRAConfig, seed: int) -> nn.Module:
         """A module on the CPU for a policy that acts in simulators; its weights have the names of those that
         trainers give, adapters among them."""
         return model.module(seed)
+
+
+def _cannot_resize(asked: Trainer | TrainBackend) -> Exception:
+    from rlinf_core.errors import ConfigError
+
+    return ConfigError(
+        f"{type(asked).__name__} cannot change its number of ranks while it trains; end the run and resume "
+        "it with other ranks"
+    )

@@ -40,6 +40,7 @@ class BackendCapabilities:
     reference: bool = False  # can compute log-probabilities of the initial policy
     values: bool = True  # trains the value heads of models
     any_order: bool = False  # some of its trainers have `any_order`: those whose ranks hold whole models
+    resize: bool = False  # its number of ranks can change while a run goes on
 
 
 @dataclass(frozen=True)

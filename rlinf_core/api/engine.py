@@ -141,6 +141,11 @@ class Engine(ABC):
     def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
         """Start all hosts, in parallel."""
 
+    def end(self, hosts: Sequence[Host]) -> bool:
+        """End these, on which nobody works any more; their names may be given anew. False where this engine
+        leaves them until `stop`."""
+        return False
+
     def channel(self, name: str) -> Any:  # Any: a picklable handle with `connect(worker)`
         """A new channel between workers of different hosts. Raises `ConfigError` where there are none."""
         from rlinf_core.errors import ConfigError

@@ -20,6 +20,7 @@ COMMANDS = (
     "export",
     "report",
     "watch",
+    "scale",
     "demos",
     "config",
     "plugins",

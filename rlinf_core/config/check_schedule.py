@@ -11,6 +11,7 @@ from rlinf_core.config.schema import RunConfig, ScheduleConfig
 def schedule_problems(config: RunConfig, needs: AlgorithmNeeds, devices: int) -> Iterable[str]:
     """One line for each thing that cannot work. `devices` is 0 where it is not known."""
     yield from _plan_alone(config)
+    yield from _scale(config)
     if devices == 1 and config.mode in ("disaggregated", "hybrid"):
         yield (
             f"mode: {config.mode} needs components on devices of their own, so at least 2 devices, and this "
@@ -35,6 +36,23 @@ def schedule_problems(config: RunConfig, needs: AlgorithmNeeds, devices: int) ->
             f"schedule.stages: {config.schedule.stages} groups of {config.train.num_envs or samples} "
             f"environments leave some empty; choose fewer{came(config, 'schedule.stages')}"
         )
+
+
+def _scale(config: RunConfig) -> Iterable[str]:
+    steps = []
+    for each in config.schedule.scale:
+        told = ", ".join(f"{name}: {count}" for name, count in each.items())
+        if "step" not in each or len(each) < 2:
+            yield (
+                f"schedule.scale: {{{told}}} needs a step and the ranks of a component, such as "
+                f"{{step: 20, actor: 2}}{came(config, 'schedule.scale')}"
+            )
+        elif each["step"] < 1:
+            yield f"schedule.scale: {{{told}}}: steps count from 1{came(config, 'schedule.scale')}"
+        else:
+            steps.append(each["step"])
+    for step in sorted({step for step in steps if steps.count(step) > 1}):
+        yield f"schedule.scale: step {step} comes twice; name its components together"
 
 
 def _plan_alone(config: RunConfig) -> Iterable[str]:

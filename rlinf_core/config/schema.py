@@ -132,6 +132,7 @@ class ScheduleConfig:
     )
     stages: int = 0  # groups of environments that take turns with the policy; 0 = chosen
     chunk: int = 0  # samples that leave a component at once; 0 = chosen
+    scale: tuple[Mapping[str, int], ...] = ()  # ranks after steps: [{step: 20, actor: 2}]; () = fixed
 
 
 @dataclass(frozen=True)

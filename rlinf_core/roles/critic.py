@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rlinf_core.roles.estimates import VALUES
 from rlinf_core.roles.trained import TrainedWorker
@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 class CriticWorker(TrainedWorker):
     """One rank. It computes the same advantages as the actor, from the same rows, for their returns."""
 
-    def __init__(self, context: WorkerContext, config: RunConfig, *, spaces: Spaces | None = None) -> None:
-        super().__init__(context, config, critic=True, spaces=spaces)
+    def __init__(
+        self,
+        context: WorkerContext,
+        config: RunConfig,
+        *,
+        spaces: Spaces | None = None,
+        joins: Mapping[str, Any] | None = None,  # Any: as `TrainedWorker` has it
+    ) -> None:
+        super().__init__(context, config, critic=True, spaces=spaces, joins=joins)
 
     @stage
     def values(self, chunks: Iterator[list[Experience]]) -> Iterator[list[Experience]]:

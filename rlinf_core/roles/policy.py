@@ -52,6 +52,12 @@ class PolicyWorker(Receiver):
         self._questions: RemoteChannel[Any] | None = None
         self._answers: RemoteChannel[Any] | None = None
 
+    def renumber(self, rank: int, size: int) -> None:
+        """Others will ask."""
+        super().renumber(rank, size)
+        self._questions = self._answers = None
+        self._askers = 0
+
     def connect(self, questions: ChannelHandle, answers: ChannelHandle, askers: int) -> None:
         """Act for environments in other processes, of which `askers` groups ask this rank."""
         self._questions = questions.connect(self.context.name)

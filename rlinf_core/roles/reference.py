@@ -28,7 +28,7 @@ class ReferenceWorker(Worker):
     ) -> Iterator[list[Experience]]:
         """Fill `reference_logprobs` of this rank's share of each chunk and yield it, if this rank speaks for
         the share. Every rank gets every chunk, or, where they are `shared`, those it asks for."""
-        name = f"actor[{self.context.rank}]"
+        name = next(each for each in self.context.peers if each.startswith("actor["))
         actor = cast("ActorWorker", self.context.peers[name])
         updater = actor.updater.alone() if shared else actor.updater
         with self.beside(name):

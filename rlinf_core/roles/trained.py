@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlinf_core.api import TrainerContext
+from rlinf_core.roles.moving import Movable, Place
 from rlinf_core.roles.saving import Part, Staged, restore_random_state
 from rlinf_core.roles.setup import Spaces, build_algorithm, build_backend, build_critic, build_model
 from rlinf_core.roles.shared_update import SharedUpdate
 from rlinf_core.roles.step_update import StepUpdate, draw_seed
 from rlinf_core.roles.update import Updater
-from rlinf_core.worker import Worker, WorkerContext, on_host, stage
+from rlinf_core.worker import WorkerContext, on_host, stage
 
 if TYPE_CHECKING:
+    from rlinf_core.api import Trainer
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.roles.report import TrainReport
     from rlinf_core.types import Experience
 
 
-class TrainedWorker(Worker):
+class TrainedWorker(Movable):
     """One rank of a trained model: the policy, or a critic of its own."""
 
     def __init__(
@@ -34,31 +35,36 @@ class TrainedWorker(Worker):
         critic: bool = False,
         keep_reference: bool = False,
         spaces: Spaces | None = None,
+        joins: Mapping[str, Any] | None = None,  # Any: facts of those that train already
     ) -> None:
         super().__init__(context)
         self.config = config
+        self.critic = critic
         self.spaces = spaces  # of an embodied task
         self._part: Part | None = None  # of a checkpoint that is being written
         os.environ.update(context.rendezvous())
         self.algorithm = build_algorithm(config)
         torch.manual_seed(draw_seed(config.seed, context.rank, 0))  # of what a trainer draws, such as dropout
-        model = build_critic(config, spaces) if critic else build_model(config, spaces)
-        self.trainer = build_backend(config).build(
-            model,
+        self.model = build_critic(config, spaces) if critic else build_model(config, spaces)
+        how: dict[str, Any] = {"sampling": config.sampling, "keep_reference": keep_reference}
+        if joins is not None:
+            self.prepare_to_join(self.model, joins, **how)
+            return
+        trainer = build_backend(config).build(
+            self.model,
             config.critic_optimizer if critic else config.optimizer,
             config.lora,
-            TrainerContext(
-                rank=context.rank,
-                world_size=context.world_size,
-                device=context.device,
-                seed=config.seed,
-                total_steps=self.optimizer_steps(),
-            ),
-            sampling=config.sampling,
-            keep_reference=keep_reference,
+            self.trainer_context(Place(context.rank, context.world_size)),
+            **how,
         )
+        self.settle_in(trainer)
+
+    def settle_in(self, trainer: Trainer) -> None:
+        """Train with it, as the rank that the context says."""
+        rank, size = self.context.rank, self.context.world_size
+        self.trainer = trainer
         self.updater = Updater(
-            self.trainer, self.algorithm, model, config, context.rank, context.world_size, critic=critic
+            trainer, self.algorithm, self.model, self.config, rank, size, critic=self.critic
         )
 
     @stage
@@ -149,9 +155,6 @@ class TrainedWorker(Worker):
         try:
             self.finish_save()
         finally:
-            self.trainer.close()
-
-    def optimizer_steps(self) -> int:
-        """Of the whole run."""
-        train = self.config.train
-        return train.steps * train.mini_batches * train.update_epochs
+            self.stay()
+            if hasattr(self, "trainer"):
+                self.trainer.close()

@@ -13,15 +13,17 @@ from rlinf_core.flows.learning import Learners
 from rlinf_core.flows.reasoning import ReasoningFlow
 from rlinf_core.flows.selection import Selection
 from rlinf_core.roles.setup import algorithm_needs, build, build_algorithm
-from rlinf_core.run.crew import Crew, Hosts
+from rlinf_core.run.crew import Crew
 from rlinf_core.run.graph import most_groups
 from rlinf_core.run.machines import Machines, find_machines
+from rlinf_core.run.seats import DeviceHosts, Hosts
 from rlinf_core.run.source import EpisodeSource, Source, TextSource
 
 if TYPE_CHECKING:
     from rlinf_core.api import Engine
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.flows.flow import Flow
+    from rlinf_core.run.moving import Change, Moved
     from rlinf_core.schedule.plan import Plan
     from rlinf_core.worker import WorkerGroup
 
@@ -58,9 +60,17 @@ class RunGraph:
 
     def apply(self, plan: Plan) -> None:
         """Go on by another plan: groups that it places elsewhere move, with what they have learned."""
-        self.crew.place(plan)
-        self.plan = plan
+        change = self.crew.change(plan)
+        change.prepare()
+        self.go(change)
+        change.tidy()
+
+    def go(self, change: Change) -> list[Moved]:
+        """Carry out a change that is prepared."""
+        found = change.carry_out()
+        self.plan = change.plan
         self.flow = make_flow(self.crew)
+        return found
 
 
 def make_source(config: RunConfig) -> Source:
@@ -77,13 +87,13 @@ def start(config: RunConfig, plan: Plan, engine: Engine | None = None, *, learns
     try:
         others = ["reward"] if config.simulator is None else []
         machines = find_machines(config, engine)
-        specs = [
-            *_device_hosts(config, machines),
-            *(HostSpec(name=name, log=_log(config, name)) for name in others),
-        ]
-        started = engine.start(specs)
-        devices = started[: len(started) - len(others)]
-        hosts = Hosts(devices, dict(zip(others, started[len(devices) :], strict=True)))
+        specs = _device_hosts(config, machines)
+        used = sorted({device for part in plan.assignments.values() for device in part.devices})
+        beside = [HostSpec(name=name, log=_log(config, name)) for name in others]
+        started = engine.start([*(specs[device] for device in used), *beside])
+        devices = DeviceHosts(engine, specs)
+        devices.take(dict(zip(used, started[: len(used)], strict=True)))
+        hosts = Hosts(devices, dict(zip(others, started[len(used) :], strict=True)))
         crew = Crew(config, engine, hosts, learns=learns)
         crew.place(plan)
         gc.freeze()  # what is there lives as long as the run, and would be looked at again and again

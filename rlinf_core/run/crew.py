@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlinf_core.cluster.devices import free_port, inventory
+from rlinf_core.cluster.devices import inventory
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.config.lending import lent_to, refuse_ordered, unit_groups
+from rlinf_core.plugins import plugins
 from rlinf_core.roles.ordering import GroupOrder, Units
 from rlinf_core.roles.setup import algorithm_needs, policy_alone
 from rlinf_core.roles.simulators import groups_beside
 from rlinf_core.run.graph import LEARNERS, make_graph, most_groups
+from rlinf_core.run.moving import Change
+from rlinf_core.run.seats import TRAINED, Hosts, Seat, meeting_point
 from rlinf_core.schedule.defaults import streams
 from rlinf_core.worker import WorkerGroup
 
 if TYPE_CHECKING:
-    from rlinf_core.api import Engine, Host
+    from rlinf_core.api import Engine
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.roles.saving import Staged
     from rlinf_core.schedule.plan import Plan
@@ -34,26 +36,6 @@ TARGETS = {
     "critic": "rlinf_core.roles.critic:CriticWorker",
     "reward": "rlinf_core.roles.reward:RewardWorker",
 }
-
-
-TRAINED = ("actor", "critic")  # groups with a state that checkpoints keep
-
-
-@dataclass(frozen=True)
-class Seat:
-    """What a group is built from; with another seat it is built anew."""
-
-    devices: tuple[int, ...]  # () = on a host of its own
-    cycle: tuple[tuple[int, ...], ...] = ()  # devices of all that it talks with at every action
-    groups: int = 1  # of environments that take turns
-
-
-@dataclass(frozen=True)
-class Hosts:
-    """The processes of a run: one a device, and those without a device by name."""
-
-    devices: Sequence[Host]
-    others: Mapping[str, Host]
 
 
 class Crew:
@@ -73,29 +55,30 @@ class Crew:
         self._spaces: Any = None  # Any: a `Spaces`, of an embodied task
         self._resident: dict[str, bool] = {}
         self._channels = 0
+        self.resizes = plugins().get(config.backend.kind, config.backend.name).provides.resize
 
     def place(self, plan: Plan) -> None:
         """Build, move or keep every group; what trains keeps its state."""
+        change = self.change(plan)
+        change.prepare()
+        change.carry_out()
+        change.tidy()
+
+    def change(self, plan: Plan) -> Change:
+        """What is to be done until every group is where the plan says."""
         wanted = self._wanted(plan)
-        moved = [name for name in wanted if self._seats.get(name) != wanted[name]]
-        draft = Path(self.config.output).absolute() / ".draft-move"
-        kept = self._saved(draft) if "actor" in moved and "actor" in self.groups else None
-        for name in reversed(moved):
-            if name in self.groups:
-                self.groups.pop(name).drop().wait()
-        for name in moved:
-            self.groups[name] = self._build(name, wanted[name])
-        self._seats = wanted
-        if kept is not None:
-            self.load(draft, kept)
-            shutil.rmtree(draft)
+        return Change(self, plan, self._seats, wanted)
+
+    def placed(self, plan: Plan, seats: Mapping[str, Seat], moved: Sequence[str]) -> None:
+        """The groups are where the plan says, `moved` of them elsewhere than before: tell them of it."""
+        self._seats = dict(seats)
         if "environment" in moved:
             self._connect(plan)
         self._set_intakes(plan)
         for group in self.trained.values():
             group.call("limit_micro_batch", plan.assignments["actor"].micro_batch).wait()
         for name, part in plan.assignments.items():
-            before = True if name in moved else self._resident[name]  # as workers are when they are made
+            before = None if name in moved else self._resident[name]
             if part.resident != before:
                 self.groups[name].call("set_resident", part.resident).wait()
             self._resident[name] = part.resident
@@ -168,11 +151,11 @@ class Crew:
             seats["reward"] = Seat(())
         return seats
 
-    def _build(self, name: str, seat: Seat) -> WorkerGroup:
-        hosts = [self.hosts.devices[i] for i in seat.devices] or [self.hosts.others[name]]
+    def recipe(self, name: str, seat: Seat) -> tuple[str, dict[str, Any]]:
+        """What a rank is built from: `module:Class` and its arguments."""
         kwargs: dict[str, Any] = {"config": self.config}
         if name == "environment":
-            kwargs |= {"num_envs": self._envs_of(len(hosts)), "groups": seat.groups}
+            kwargs |= {"num_envs": self._envs_of(len(seat.devices)), "groups": seat.groups}
         if name == "actor":
             kwargs |= {"keep_reference": self.needs.reference, "spaces": self._spaces}
         if name == "critic":
@@ -180,14 +163,24 @@ class Crew:
         acts = name == "rollout" and self.config.simulator is not None
         if acts:
             kwargs["spaces"] = self._spaces
+        return TARGETS["policy" if acts else name], kwargs
+
+    def device(self, number: int) -> str:
+        """What the process of a device calls it."""
+        return self.hosts.devices[number].device or _device(number)
+
+    def build(self, name: str, seat: Seat) -> WorkerGroup:
+        """A new group."""
+        hosts = [self.hosts.devices[i] for i in seat.devices] or [self.hosts.others[name]]
+        target, kwargs = self.recipe(name, seat)
         group = WorkerGroup.create(
             name,
-            TARGETS["policy" if acts else name],
+            target,
             hosts,
             kwargs,
-            [self.hosts.devices[i].device or _device(i) for i in seat.devices] or ["cpu"],
+            [self.device(i) for i in seat.devices] or ["cpu"],
             self.config.seed,
-            master=_meeting_point(hosts[0]) if name == "actor" and len(hosts) > 1 else "",
+            master=meeting_point(hosts[0]) if name == "actor" and len(hosts) > 1 else "",
         )
         if name == "environment":
             self._spaces = group.call("spaces").wait()[0]
@@ -230,17 +223,14 @@ class Crew:
             groups = self.config.train.prompts_per_step
             shared.intake = Units(self.needs.group_size, groups, unit_groups(self.config, self.needs))
 
-    def _saved(self, draft: Path) -> Mapping[str, Any]:
+    def saved(self, draft: Path) -> Mapping[str, Any]:
+        """Write what trains into a folder; returns the algorithm's state."""
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         staged = self.stage_save(background=False)
         self.write_save(draft, ".part-")
         self.finish_save()
         return staged["actor"][0].algorithm
-
-
-def _meeting_point(first: Host) -> str:
-    return first.meeting_point() or f"127.0.0.1:{free_port()}"
 
 
 def _device(number: int) -> str:

@@ -29,6 +29,7 @@ from rlinf_core.run.planning import Planning, prepare, resumed
 from rlinf_core.run.resuming import FOREIGN, lacks, refuse_changes_of_data, refuse_other_backend
 from rlinf_core.run.sample_log import records
 from rlinf_core.run.saving import Saving, score
+from rlinf_core.run.scaling import Scaling, refuse_impossible, with_scale_of
 from rlinf_core.run.steering import Steering
 from rlinf_core.run.step_times import step_times
 from rlinf_core.run.trace import Trace
@@ -92,6 +93,7 @@ class Runner:
         self._events = Events(plugins().observers(), view.warn)
         self._trackers = TrackerSet({}, view.warn)
         self._logged: dict[str, float] = {}  # of the last step
+        self._scaling: Scaling | None = None  # while workers are there
         lag = config.train.max_staleness
         parts = Parts(config.sampling.max_new_tokens, lag) if config.train.partial_rollouts else None
         self._ahead = RunAhead(lag, config.train.steps, self._requests, parts)
@@ -103,6 +105,8 @@ class Runner:
         self.planning: Planning = prepare(self.config, self.engine)
         if checkpoint is not None:
             self.planning = resumed(self.planning, self.config, checkpoint.step)
+            self.planning = with_scale_of(self.planning, self.output, checkpoint.step)
+        refuse_impossible(self.config, self.planning)
         self.source = make_source(self.config)
         if checkpoint is not None:
             self._go_on_with_data(checkpoint)
@@ -148,6 +152,7 @@ class Runner:
                 claim(self.output, self.config, self._dumped, resume=True)
             self._open_logs(checkpoint)
             self.steering = Steering(self.config, self.planning, self.graph)
+            self._scaling = Scaling(self.config, self.planning, self.graph, self.view.note)
             self._events.tell("rlinf_run_start", run=self)
             with Interrupt() as self._interrupt:
                 self._train()
@@ -157,6 +162,8 @@ class Runner:
             patience = HURRIED_STOP_S
             raise
         finally:
+            if self._scaling is not None:
+                self._scaling.close()
             self.graph.stop(patience)
             if (unsaved := self._saving.abandon()) is not None:
                 self.view.warn(f"the checkpoint that was being written is lost: {unsaved}")
@@ -178,6 +185,7 @@ class Runner:
             self._evaluate({})
             if self.config.warm_start.steps:
                 self._save()
+        self._scale()
         while self.step < self.config.train.steps and not self._interrupt.requested:
             self._one_step()
         self._finish()
@@ -240,6 +248,7 @@ class Runner:
             self._save()
         self._film("train", result.rows)
         self._steer(result, (began, ended), spans)
+        self._scale(ended - began)
 
     def _requests(self, step: int) -> Requests:
         return self.source.train(step).with_first(partial(self._videos.training, step + 1))
@@ -254,6 +263,20 @@ class Runner:
             self._ahead.settle()
             with self._trace.span("move"):
                 self.steering.move(self.step, plan)
+
+    def _scale(self, step_s: float | None = None) -> None:
+        """Change numbers of ranks, if that is due."""
+        began = time.monotonic()
+        if self._scaling is None or self.step >= self.config.train.steps or self._interrupt.requested:
+            return
+        pending = self._scaling.due(self.step, step_s)
+        if pending is not None:
+            self.view.phase("changing the number of ranks")
+            with self._trace.span("scale"):
+                self._saving.finish()
+                self._ahead.settle()
+                self._scaling.carry_out(self.step, pending, began)
+            self.steering.fix(self.step)
 
     def _log_samples(self, result: StepResult) -> None:
         shown = self.graph.flow.learners.shown
@@ -290,6 +313,8 @@ class Runner:
         for name, count in self.graph.flow.counts().items():
             metrics[name] = count
             self.summary.counts[name] = self.summary.counts.get(name, 0.0) + count
+        if self._scaling is not None:
+            metrics |= self._scaling.metrics()
         self._metrics.write({"step": self.step, **metrics})
         self._logged = metrics
         self._trackers.log(self.step, metrics)

@@ -101,6 +101,12 @@ class Steering:
         self.graph.apply(plan)
         self._switch_s = time.monotonic() - began
 
+    def fix(self, step: int) -> None:
+        """Stay with the plan that the run has now, which somebody has chosen after so many steps."""
+        self._pilot = None
+        self._replay.clear()
+        self._record(Move(step, self.graph.plan))
+
     def _decide(self, pilot: Pilot, step: int, observed: Observed) -> Plan | None:
         was_settled = pilot.settled
         plan = pilot.after(observed, self.config.train.steps - step)

@@ -87,11 +87,14 @@ class GroupCall:
 class WorkerGroup:
     """The ranks of one component, in rank order; each member is a host and the worker's name there."""
 
-    def __init__(self, name: str, members: Sequence[tuple[Host, str]]) -> None:
+    def __init__(
+        self, name: str, members: Sequence[tuple[Host, str]], specs: Sequence[WorkerSpec] = ()
+    ) -> None:
         if not members:
             raise ConfigError(f"worker group {name!r} has no members; give it at least one host")
         self.name = name
         self.members = list(members)
+        self.specs = list(specs)  # what each rank was built from
         self.intake: Callable[[Stream], Stream] = _as_it_comes
 
     @classmethod
@@ -120,18 +123,23 @@ class WorkerGroup:
                 "sets of rank arguments; give one of each a rank"
             )
         names = [f"{name}[{rank}]" for rank in range(size)]
-        calls = []
-        for rank, host in enumerate(hosts):
+        specs = []
+        for rank in range(size):
             context = WorkerContext(names[rank], rank, size, devices[rank], seed, master, resident=resident)
-            spec = WorkerSpec(names[rank], target, {**kwargs, **own[rank], "context": context})
-            calls.append(host.create(spec))
+            specs.append(WorkerSpec(names[rank], target, {**kwargs, **own[rank], "context": context}))
+        calls = [host.create(spec) for host, spec in zip(hosts, specs, strict=True)]
         GroupCall(names, "__init__", calls).wait()
-        return cls(name, list(zip(hosts, names, strict=True)))
+        return cls(name, list(zip(hosts, names, strict=True)), specs)
 
     @property
     def size(self) -> int:
         """Number of ranks."""
         return len(self.members)
+
+    def put(self, members: Sequence[tuple[Host, str]], specs: Sequence[WorkerSpec]) -> None:
+        """The group grows, shrinks or moves: it has these ranks from now on, which are there already."""
+        self.members[:] = members
+        self.specs[:] = specs
 
     def drop(self) -> GroupCall:
         """Close and forget every rank."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlinf_core.api.engine import WorkerSpec
@@ -49,6 +49,10 @@ class Worker:
 
     def __init__(self, context: WorkerContext) -> None:
         self.context = context
+
+    def renumber(self, rank: int, size: int) -> None:
+        """Be this rank of so many from now on: the group has grown or shrunk around it."""
+        self.context = replace(self.context, rank=rank, world_size=size)
 
     def onload(self) -> None:
         """Bring what the worker needs onto the device. Called before its turn, after `offload`, where it

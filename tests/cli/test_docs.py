@@ -38,7 +38,7 @@ PAGES = [
         for name in (
             *("index", "cli", "configuration", "data-and-rewards", "modes"),
             *("plugin-algorithm", "plugin-reward", "plugin-simulator", "plugin-dataset", "plugin-tracker"),
-            *("checkpoints", "report"),
+            *("checkpoints", "report", "elastic"),
             "plugin-contracts",
             "algorithms",
             *("algorithms-grpo", "algorithms-dapo", "algorithms-ppo", "algorithms-reinforce-pp"),
@@ -50,6 +50,7 @@ SKIPPED = {  # start of a command -> why it is not run here
     "make ": "sets up and uses an environment of its own, usually the one that runs these tests",
     "rlinf plugins install ": "downloads what simulators need; their tests build such environments",
     "rlinf watch ": "serves until it is stopped; the tests of reports ask it for its page",
+    "rlinf scale ": "asks a run that goes on; the tests of scaling have one",
     'pip install ".[': "`make train` and the tests of third-party plugins install the bundles",
 }
 HUB = "Qwen/"

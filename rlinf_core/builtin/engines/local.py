@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import socket
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 
 from rlinf_core.api.engine import Engine, Host, HostSpec
 from rlinf_core.api.spans import HostSpan
@@ -22,6 +23,8 @@ from rlinf_core.hosting import (
     refuse_doubled_names,
 )
 
+END_S = 2.0  # that hosts may take to end while others go on
+
 
 class LocalEngine(Engine):
     """Starts host processes and ends them, at the latest when the interpreter exits."""
@@ -30,6 +33,7 @@ class LocalEngine(Engine):
         super().__init__(config)
         self.restarts = config.restarts
         self._hosts: list[LinkedHost] = []
+        self._left: deque[HostSpan] = deque()  # of hosts that have ended
         self._owner = os.getpid()
         self._hub: ChannelHub | None = None
 
@@ -38,7 +42,8 @@ class LocalEngine(Engine):
         specs = list(hosts)
         self._check(specs)
         atexit.register(self.stop, AT_EXIT_S)
-        started = []
+        started: list[LinkedHost] = []
+        first = not self._hosts
         try:
             for spec in specs:
                 started.append(self._launch(spec))
@@ -46,9 +51,19 @@ class LocalEngine(Engine):
             for host in started:
                 host.wait_ready()
         except BaseException:
-            self.stop()
+            if first:
+                self.stop()
+            self.end(started)
             raise
         return list(started)
+
+    def end(self, hosts: Sequence[Host]) -> bool:
+        """End their processes; what they did is still told of."""
+        leaving = [host for host in self._hosts if host in hosts]
+        end_hosts(leaving, END_S)
+        self._left.extend(span for host in leaving for span in host.drain_spans())
+        self._hosts = [host for host in self._hosts if host not in leaving]
+        return True
 
     def channel(self, name: str) -> ChannelHandle:
         """A channel between workers of any hosts."""
@@ -58,7 +73,8 @@ class LocalEngine(Engine):
 
     def drain_spans(self) -> list[HostSpan]:
         """What workers did since the last time it was asked, host by host."""
-        return [span for host in self._hosts for span in host.drain_spans()]
+        left = [self._left.popleft() for _ in range(len(self._left))]
+        return [*left, *(span for host in self._hosts for span in host.drain_spans())]
 
     def stop(self, timeout_s: float = 2.0) -> None:
         """Ask every process to end, terminate those that have not after `timeout_s`, then kill."""

@@ -22,6 +22,7 @@ def rlinf_register_backends() -> list[BackendSpec]:
                 offload=True,
                 precisions=frozenset({"fp32", "bf16"}),
                 reference=True,
+                resize=True,
                 any_order=True,
             ),
         )

@@ -73,10 +73,10 @@ def frozen_copy(policy: PolicyModule, model: Model, seed: int) -> PolicyModule:
     return PolicyModule(model, inner.eval().requires_grad_(False), policy._sampling, policy._bf16)
 
 
-def wants_sharding(policy: PolicyModule, config: FSDPConfig, world: World) -> bool:
-    """Whether parameters are sharded over the ranks."""
-    if world.size == 1 or config.sharding != "auto":
-        return world.size > 1 and config.sharding == "full"
+def wants_sharding(policy: PolicyModule, config: FSDPConfig, ranks: int) -> bool:
+    """Whether parameters are sharded over so many ranks."""
+    if ranks == 1 or config.sharding != "auto":
+        return ranks > 1 and config.sharding == "full"
     return sum(parameter.numel() for parameter in policy.parameters()) >= SHARD_FROM
 
 

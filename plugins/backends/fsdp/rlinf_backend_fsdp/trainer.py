@@ -5,34 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rlinf_backend_fsdp import checkpoint
 from rlinf_backend_fsdp.export import export_policy, whole
+from rlinf_backend_fsdp.ground import Body, Ground, build_ground
 from rlinf_backend_fsdp.leaves import Leaves
 from rlinf_backend_fsdp.optimizer import Optimizer
-from rlinf_backend_fsdp.policy import (
-    PolicyModule,
-    adapter_dropouts,
-    build_policy,
-    frozen_copy,
-    shard,
-    wants_sharding,
-)
+from rlinf_backend_fsdp.policy import adapter_dropouts, shard, wants_sharding
 from rlinf_backend_fsdp.reference import Reference
+from rlinf_backend_fsdp.resize import Facts, Rebuild, Stay, held, whole_state
 from rlinf_backend_fsdp.sending import in_buckets, weight_parts
 from rlinf_backend_fsdp.world import join_world
 from rlinf_core.api import (
     POLICY,
+    Held,
     LoRAConfig,
     LossFunction,
     MetricSums,
     Model,
     OptimizerConfig,
     PolicyOutputs,
+    Resize,
     StepStats,
     TrainBatch,
     Trainer,
@@ -41,7 +38,6 @@ from rlinf_core.api import (
     WeightBucket,
     WeightPart,
 )
-from rlinf_core.errors import ConfigError
 from rlinf_core.shelf import Shelf, borrowed, stored_bytes
 from rlinf_core.types import Sampling
 
@@ -52,8 +48,17 @@ if TYPE_CHECKING:
 class FSDPTrainer(Trainer):
     """Parameters are replicated with one gradient reduction a step, or sharded with FSDP2."""
 
-    def __init__(
-        self,
+    def __init__(self, ground: Ground, body: Body) -> None:
+        self.ground = ground
+        self.model, self.lora, self.seed = ground.model, ground.lora, ground.seed
+        self.padding_free = self.shares_prompts = ground.model.padding_free
+        self.leaving = ground.config.offload
+        self._stage = checkpoint.Stage()
+        self.become(body)
+
+    @classmethod
+    def build(
+        cls,
         config: FSDPConfig,
         model: Model,
         optimizer: OptimizerConfig,
@@ -62,27 +67,37 @@ class FSDPTrainer(Trainer):
         *,
         sampling: Sampling | None = None,
         keep_reference: bool = False,
-    ) -> None:
-        self.model, self.lora, self.seed = model, lora, context.seed
-        policy = build_policy(model, lora, sampling, config, context.seed)
-        self.padding_free = self.shares_prompts = model.padding_free
-        reference = frozen_copy(policy, model, context.seed) if keep_reference and not lora.rank else None
-        if not any(parameter.requires_grad for parameter in policy.parameters()):
-            raise ConfigError("backend fsdp: the model has no parameter that requires a gradient")
-        self.world = join_world(context)
-        sharded = wants_sharding(policy, config, self.world)
-        self.policy = self._placed(policy, config, sharded)
-        placed = None if reference is None else self._placed(reference, config, sharded)
-        self.reference = Reference(self.policy, placed, adapters=lora.rank > 0)
-        self.sharded, self.any_order = sharded, not sharded
-        self._dropouts = adapter_dropouts(policy) if lora.dropout else []
-        self._leaves = Leaves(self.policy.named(), self.world)
-        self.optimizer = Optimizer(optimizer, context.total_steps, self._leaves)
-        self.leaving = config.offload
+    ) -> FSDPTrainer:
+        """Meet the other ranks and build. Raises `ConfigError`."""
+        ground, policy, frozen = build_ground(
+            config, model, lora, context.seed, sampling, keep_reference=keep_reference
+        )
+        world = join_world(context)
+        sharded = wants_sharding(policy, config, world.size)
+        for module in (policy, frozen):
+            if module is not None:
+                module.to(world.device)
+                if sharded:
+                    shard(module, model, config, world)
+        leaves = Leaves(policy.named(), world)
+        reference = Reference(policy, frozen, adapters=lora.rank > 0)
+        made = Optimizer(optimizer, context.total_steps, leaves)
+        return cls(ground, Body(world, policy, reference, sharded, leaves, made))
+
+    def become(self, body: Body) -> None:
+        """Be one of that many ranks."""
+        self.world, self.policy, self.reference = body.world, body.policy, body.reference
+        self.sharded, self._leaves, self.optimizer = body.sharded, body.leaves, body.optimizer
+        self.any_order = not body.sharded
+        self._dropouts = adapter_dropouts(self.policy) if self.lora.dropout else []
         self.host_is_elsewhere = self.world.device.type != "cpu"
         self._shelf = Shelf()
-        self._stage = checkpoint.Stage()
         self._pending = False  # gradients that no step has used
+
+    @property
+    def body(self) -> Body:
+        """What `become` was given."""
+        return Body(self.world, self.policy, self.reference, self.sharded, self._leaves, self.optimizer)
 
     def outputs(
         self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
@@ -216,6 +231,34 @@ class FSDPTrainer(Trainer):
         self.onload()
         export_policy(self, path)
 
+    def held(self) -> Held:
+        """Parameters, optimizer state and what the reference keeps."""
+        return held(whole_state(self.body))
+
+    def facts(self) -> dict[str, Any]:  # Any: of `Facts`
+        """Counters and what the optimizer was told."""
+        optimizer = self.optimizer
+        return {
+            "version": self.version,
+            "steps_taken": optimizer.steps_taken,
+            "skipped_steps": optimizer.skipped_steps,
+            "optimizer": optimizer.config,
+            "total_steps": optimizer.total_steps,
+            "marked": bool(self.reference.marked),
+        }
+
+    def resize(self, context: TrainerContext) -> Resize:
+        """Nothing moves where parameters are whole before and after."""
+        if self.sharded or wants_sharding(self.policy, self.ground.config, context.world_size):
+            return Rebuild(self.ground, context, Facts(**self.facts()), self)
+        return Stay(self, context)
+
+    def leave(self) -> None:
+        """Be alone with what there is, until `become`."""
+        self._stage.settle()
+        self.onload()
+        self.world.close()
+
     def memory_bytes(self) -> float:
         """Of this rank's shards."""
         weights = [*self.policy.parameters(), *self.policy.buffers(), *self.reference.tensors()]
@@ -259,12 +302,6 @@ class FSDPTrainer(Trainer):
 
     def _marked(self) -> dict[str, Tensor]:
         return {f"reference.{name}": tensor for name, tensor in self.reference.marked.items()}
-
-    def _placed(self, policy: PolicyModule, config: FSDPConfig, sharded: bool) -> PolicyModule:
-        policy.to(self.world.device)
-        if sharded:
-            shard(policy, self.model, config, self.world)
-        return policy
 
     def _moved(self, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         if self.world.device.type == "cpu":

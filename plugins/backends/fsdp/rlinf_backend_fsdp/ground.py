@@ -1,0 +1,118 @@
+"""What a trainer is built from, whatever the number of ranks, and what is built for one number of them."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from rlinf_backend_fsdp.leaves import Leaves
+from rlinf_backend_fsdp.optimizer import Optimizer
+from rlinf_backend_fsdp.policy import PolicyModule, build_policy, frozen_copy
+from rlinf_backend_fsdp.reference import Reference
+from rlinf_backend_fsdp.world import World
+from rlinf_core.api import LoRAConfig, Model
+from rlinf_core.errors import ConfigError
+from rlinf_core.types import Sampling
+
+if TYPE_CHECKING:
+    from rlinf_backend_fsdp.config import FSDPConfig
+
+
+@dataclass
+class Body:
+    """What depends on how many ranks there are."""
+
+    world: World
+    policy: PolicyModule
+    reference: Reference
+    sharded: bool
+    leaves: Leaves
+    optimizer: Optimizer
+
+
+@dataclass
+class Blueprint:
+    """Modules whose parameters hold nothing, or why there are none."""
+
+    hollow: PolicyModule | None
+    problem: Exception | None = None
+
+    @classmethod
+    def of(cls, policy: PolicyModule) -> Blueprint:
+        """Of a policy that has not computed anything yet, and is not sharded."""
+        try:
+            return cls(_hollow(policy))
+        except Exception as err:  # the border of a model: it trains all the same
+            return cls(None, err)
+
+    def policy(self) -> PolicyModule:
+        """The modules again. Raises `ConfigError` where they cannot be copied."""
+        if self.hollow is None:
+            raise ConfigError(
+                f"backend fsdp: the number of ranks cannot change: the model's modules cannot be copied "
+                f"({self.problem})"
+            ) from self.problem
+        return _hollow(self.hollow)
+
+
+@dataclass
+class Ground:
+    """What stays when the number of ranks changes."""
+
+    config: FSDPConfig
+    model: Model
+    lora: LoRAConfig
+    seed: int
+    blueprint: Blueprint
+    reference: Blueprint | None  # of a frozen copy of the policy, where one is kept
+
+
+def build_ground(
+    config: FSDPConfig,
+    model: Model,
+    lora: LoRAConfig,
+    seed: int,
+    sampling: Sampling | None,
+    *,
+    keep_reference: bool,
+) -> tuple[Ground, PolicyModule, PolicyModule | None]:
+    """With the policy and the copy that it was found from, on the CPU. Raises `ConfigError`."""
+    policy = build_policy(model, lora, sampling, config, seed)
+    frozen = frozen_copy(policy, model, seed) if keep_reference and not lora.rank else None
+    if not any(parameter.requires_grad for parameter in policy.parameters()):
+        raise ConfigError("backend fsdp: the model has no parameter that requires a gradient")
+    reference = None if frozen is None else Blueprint.of(frozen)
+    return Ground(config, model, lora, seed, Blueprint.of(policy), reference), policy, frozen
+
+
+def materialise(policy: PolicyModule, device: torch.device) -> None:
+    """Give hollow parameters memory, whose values are arbitrary; tied ones stay tied."""
+    made: dict[int, nn.Parameter] = {}
+    state: dict[str, Tensor] = {}
+    for name, parameter in policy.named_parameters(remove_duplicate=False):
+        if id(parameter) not in made:
+            room = torch.empty_like(parameter, device=device)
+            made[id(parameter)] = nn.Parameter(room, requires_grad=parameter.requires_grad)
+        state[name] = made[id(parameter)]
+    policy.load_state_dict(state, strict=False, assign=True)  # which FSDP is told of
+    for part in policy.modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            part._buffers[name] = buffer.to(device)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of it."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach()
+
+
+def _hollow(policy: PolicyModule) -> PolicyModule:
+    known: dict[int, object] = {id(policy._model): policy._model}
+    for parameter in policy.parameters():
+        nothing = torch.empty_like(parameter, device="meta")
+        known[id(parameter)] = nn.Parameter(nothing, requires_grad=parameter.requires_grad)
+    return copy.deepcopy(policy, known)

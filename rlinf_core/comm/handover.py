@@ -1,0 +1,128 @@
+"""Parts of tensors that pass from process to process: laid down by one, taken by others of its machine.
+
+The memory is an anonymous file of the giver; takers open it by its process id, as they do with weights.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from rlinf_core.comm.places import Extent, Region, copy_into, map_extent, octets, touch
+from rlinf_core.comm.segments import new_descriptor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlinf_core.api import Block, Held, Transfer
+
+_PAGE = mmap.ALLOCATIONGRANULARITY
+
+
+@dataclass(frozen=True)
+class Laid:
+    """What a process has laid down: where, or itself for takers of other machines, in order."""
+
+    extent: Extent | None
+    far: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)  # taker -> bytes. Any: numpy arrays
+
+
+class Outbox:
+    """Memory for what one process gives to others, made and touched before it is needed."""
+
+    def __init__(self, transfers: Iterable[Transfer]) -> None:
+        self.transfers = tuple(transfers)
+        self._extent: Extent | None = None
+        end = max((each.begin + each.nbytes for each in self.transfers), default=0)
+        if end:
+            size = -(-end // _PAGE) * _PAGE
+            descriptor = new_descriptor()
+            os.posix_fallocate(descriptor, 0, size)  # or an error, not a signal
+            self._extent = Extent(secrets.token_hex(8), os.getpid(), descriptor, 0, size)
+            self._memory = map_extent(descriptor, self._extent)
+            touch(self._memory, Region(self._extent, 0, size))
+
+    def lay(self, held: Held, far: Iterable[int] = ()) -> Laid:
+        """Copy everything; takers in `far` cannot open the memory."""
+        parts = {block.name: (block, tensor) for block, tensor in held.items()}
+        for each in self.transfers:
+            copy_into(_laid(self._memory, each), _part(*parts[each.name], each))
+        sent = {
+            taker: tuple(octets(_laid(self._memory, each)) for each in self.transfers if each.target == taker)
+            for taker in far
+        }
+        return Laid(self._extent, sent)
+
+    def close(self) -> None:
+        """What takers have mapped stays theirs."""
+        if self._extent is not None:
+            os.close(self._extent.descriptor)
+            self._extent = None
+
+
+def fill(held: Held, transfers: Iterable[Transfer], laid: Mapping[int, Laid], own: Held) -> None:
+    """Copy everything that this process takes to where it is to lie: from what others have laid down, and
+    from what it holds itself (`own`), where that lies elsewhere."""
+    targets = {block.name: (block, tensor) for block, tensor in held.items()}
+    mine = {block.name: (block, tensor) for block, tensor in own.items()}
+    by_source: dict[int, list[Transfer]] = {}
+    for each in transfers:
+        by_source.setdefault(each.source, []).append(each)
+    for source, wanted in by_source.items():
+        if source not in laid or all(each.target == source for each in wanted):
+            for each in wanted:
+                _copy(_part(*targets[each.name], each), _part(*mine[each.name], each))
+            continue
+        for each, tensor in _taken(laid[source], wanted):
+            copy_into(_part(*targets[each.name], each), tensor)
+
+
+def _copy(target: Tensor, source: Tensor) -> None:
+    if target.data_ptr() != source.data_ptr():
+        copy_into(target, source)
+
+
+def _taken(laid: Laid, wanted: list[Transfer]) -> Iterator[tuple[Transfer, Tensor]]:
+    sent = laid.far.get(wanted[0].target)
+    if sent is not None:
+        for each, array in zip(wanted, sent, strict=True):
+            yield each, _tensor(array, each, 0)
+    elif laid.extent is not None:
+        with _opened(laid.extent) as memory:
+            for each in wanted:
+                yield each, _tensor(memory, each, each.begin)
+
+
+@contextmanager
+def _opened(extent: Extent) -> Iterator[mmap.mmap]:
+    descriptor = os.open(f"/proc/{extent.process}/fd/{extent.descriptor}", os.O_RDWR)
+    try:
+        memory = map_extent(descriptor, extent)
+    finally:
+        os.close(descriptor)
+    touch(memory, Region(extent, 0, extent.size))
+    yield memory
+
+
+def _laid(memory: mmap.mmap, transfer: Transfer) -> Tensor:
+    return _tensor(memory, transfer, transfer.begin)
+
+
+def _tensor(memory: Any, transfer: Transfer, begin: int) -> Tensor:  # Any: a buffer
+    import torch
+
+    kind: torch.dtype = getattr(torch, transfer.dtype)
+    found = torch.frombuffer(memory, dtype=kind, count=prod(transfer.sizes), offset=begin)
+    return found.reshape(transfer.sizes)
+
+
+def _part(block: Block, tensor: Tensor, transfer: Transfer) -> Tensor:
+    """The box of a transfer in the block that a process holds."""
+    places = zip(transfer.offsets, transfer.sizes, block.offsets, strict=True)
+    return tensor[tuple(slice(begin - zero, begin - zero + size) for begin, size, zero in places)]
