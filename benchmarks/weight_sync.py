@@ -48,8 +48,9 @@ from rlinf_core.comm.network import listen_at
 from rlinf_core.comm.patches import Differ, Patched
 from rlinf_core.comm.places import copy_into
 from rlinf_core.comm.wire import Wire, pack
+from rlinf_core.roles.publishing import Publisher
 from rlinf_core.roles.weight_sync import WeightSync
-from rlinf_core.roles.weights import Publisher, Receiver
+from rlinf_core.roles.weights import Receiver
 from rlinf_core.worker import WorkerContext, WorkerGroup
 
 BUCKET_BYTES = 64 << 20

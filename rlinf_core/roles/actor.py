@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from rlinf_core.errors import CheckpointError
 from rlinf_core.roles.demonstrations import Demonstrations
+from rlinf_core.roles.publishing import Publisher
 from rlinf_core.roles.trained import TrainedWorker
-from rlinf_core.roles.weights import Publisher
 from rlinf_core.types import Experience
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ class ActorWorker(Publisher, TrainedWorker):
         """One supervised step a batch."""
         return self.updater.imitate(batches)
 
-    def imitate_recorded(self, first: int, count: int) -> TrainReport:
-        """`count` supervised steps on recorded episodes, numbered on from `first`."""
+    def imitate_recorded(self, first: int, count: int, size: int = 0) -> TrainReport:
+        """`count` supervised steps on recorded episodes, numbered on from `first`, of `size` decisions each (0 =
+        as a warm start)."""
         warm = self.config.warm_start
         if self._demonstrations is None:
             self._demonstrations = Demonstrations.load(
@@ -37,7 +38,7 @@ class ActorWorker(Publisher, TrainedWorker):
             )
         recorded = self._demonstrations
         return self.updater.imitate(
-            recorded.batch(step, warm.batch_size) for step in range(first, first + count)
+            recorded.batch(step, size or warm.batch_size) for step in range(first, first + count)
         )
 
     def estimate(

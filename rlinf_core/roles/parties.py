@@ -51,6 +51,9 @@ class Parties:
         self.local: dict[int, Member] = {}  # by the actor's rank in the same process
         self.near = Party()
         self.far: dict[str, Party] = {}  # by machine
+        self.on_device = {Transport.CUDA_IPC: Party(), Transport.GROUP: Party()}
+        self.group_is_near = True  # those of the process group sit on the actor's machine
+        self._by_host = False
         self.dtype = ""  # of floats in other processes
         self._actor = actor
         self._receivers = receivers
@@ -69,7 +72,7 @@ class Parties:
         self._known = known + new
         beside = {id(host): rank for rank, (host, _) in reversed(list(enumerate(self._actor.members)))}
         self.local = {beside[id(each[0])]: each for each in members if id(each[0]) in beside}
-        for party in (self.near, *self.far.values()):
+        for party in (self.near, *self.far.values(), *self.on_device.values()):
             party.members = [each for each in party.members if each in known]
             party.first = party.first if party.first in party.members else None
         self._seat([each for each in new if each not in self.local.values()])
@@ -78,8 +81,21 @@ class Parties:
 
     def transports(self) -> list[Transport]:
         """By which receivers in other processes are reached."""
-        near = [Transport.SHARED_MEMORY] if self.near.members else []
-        return [*near, Transport.SOCKET] if self.far else near
+        found = [way for way, party in self.on_device.items() if party.members]
+        found += [Transport.SHARED_MEMORY] if self.near.members else []
+        return [*found, Transport.SOCKET] if self.far else found
+
+    def leave_devices(self) -> bool:
+        """Reach all by way of host memory from now on, none of whom has weights then; False where nothing is
+        changed by that."""
+        self._by_host = True
+        if not any(party.members for party in self.on_device.values()):
+            return False
+        for party in self.on_device.values():
+            party.members = []
+        self.near, self.far, self._known = Party(), {}, []
+        self.admit()
+        return True
 
     def _seat(self, new: list[Member]) -> None:
         if not new:
@@ -88,10 +104,21 @@ class Parties:
             self._sender = self._actor.call_rank(0, "standpoint").result()
         places = WorkerGroup(self._receivers.name, new).call("standpoint").wait()
         for member, (standpoint, self.dtype) in zip(new, places, strict=True):
-            near = choose(self._sender, standpoint) is Transport.SHARED_MEMORY
-            party = self.near if near else self.far.setdefault(standpoint.machine, Party())
-            party.reach = standpoint.reach
-            party.members.append(member)
+            self._party(standpoint).members.append(member)
+
+    def _party(self, receiver: Standpoint) -> Party:
+        """Where one with this standpoint belongs."""
+        sender = self._sender or receiver
+        near = sender.machine == receiver.machine
+        way = choose(sender, receiver, on_device=not self._by_host and (near or bool(sender.reach)))
+        if way in self.on_device:
+            self.group_is_near = self.group_is_near and (near or way is not Transport.GROUP)
+            return self.on_device[way]
+        if way is Transport.SOCKET:
+            party = self.far.setdefault(receiver.machine, Party())
+            party.reach = receiver.reach
+            return party
+        return self.near
 
 
 def _without(bucket: SharedBucket, names: set[str]) -> SharedBucket:

@@ -54,6 +54,10 @@ class RolloutWorker(Receiver):
         """As the engine says."""
         return self.engine.weight_dtype()
 
+    def weight_device(self) -> str:
+        """Host memory, where another process has the device."""
+        return "cpu" if isinstance(self.engine, IsolatedRollout) else super().weight_device()
+
     @stage
     def generate(self, chunks: Iterator[list[Request]], *, sampling: Sampling) -> Iterator[list[Sample]]:
         """Finished samples as they finish."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +11,14 @@ from typing import Any
 from rlinf_core.comm.stream import Stream
 from rlinf_core.comm.transport import Transport
 from rlinf_core.comm.weights import SharedBucket
+from rlinf_core.errors import WorkerDied, WorkerError
 from rlinf_core.roles.filling import Filling
 from rlinf_core.roles.parties import Member, Parties, Party
 from rlinf_core.roles.relaying import Relaying
 from rlinf_core.roles.weights import Published, Sent
 from rlinf_core.worker import WorkerGroup
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class WeightSync:
         self._parties = Parties(actor, receivers)
         self._relaying = Relaying()
         self._filling = Filling(actor)
+        self._grouped: list[Member] = []  # receivers of the process group
         self._far_sent = False  # the last update went to other machines too
         self._live = True  # receivers do nothing while weights change
         self._shown = False  # they see the parameters themselves
@@ -58,19 +63,30 @@ class WeightSync:
         version = self.newest()
         if version == self.version:
             return
-        whole = self.version < 0
+        try:
+            self._update(whole=self.version < 0)
+        except WorkerDied:
+            raise
+        except WorkerError as error:
+            if self.version >= 0 or not self._parties.leave_devices():
+                raise
+            _log.warning("weights cannot pass from device to device, and go by host memory: %s", error)
+            self._update(whole=True)
+        self._shown = self._live
+        self.version = version
+        self._installed(version)
+
+    def _update(self, *, whole: bool) -> None:
         local = {rank: name for rank, (_, name) in self._parties.local.items()}
         transports = self._transports()
         for transport in transports:
-            sent = self._publish(local, transport, whole=whole)
+            mine = {} if transport is Transport.GROUP else local  # who broadcasts has no time for others
+            sent = self._publish(mine, transport, whole=whole)
             self._deliver(transport, sent, whole=whole)
             self._note(sent)
-            local = {}
-        self._shown = self._live
-        if not transports:
+            local = {} if mine else local
+        if local or not transports:
             self._publish(local, None, whole=whole).collect()
-        self.version = version
-        self._installed(version)
 
     def join(self, ranks: Sequence[int] = ()) -> None:
         """Bring receivers that came since the last update to the version that the others have, and no other;
@@ -88,7 +104,10 @@ class WeightSync:
     def take(self) -> Weights:
         """The actor's weights as they are now, for receivers in other processes that still act with older
         ones. What is taken is given, in that order."""
-        self._live = False
+        if self._live:
+            self._live = False
+            if self._parties.leave_devices():
+                self.version = -1
         whole = self.version < 0
         if whole:
             self.join()
@@ -129,6 +148,10 @@ class WeightSync:
         local = {rank: name for rank, (host, name) in self._parties.local.items() if (host, name) in new}
         if local:
             self._publish(local, None, whole=True).collect()
+        for way, party in self._parties.on_device.items():
+            late = [each for each in party.members if each in new]
+            if late:
+                _receive(late, self._publish({}, way, whole=True, to=late)).collect()
         near = self._parties.near
         late = [each for each in near.members if each in new]
         if late:
@@ -161,7 +184,9 @@ class WeightSync:
     def _deliver(self, transport: Transport, sent: Stream, *, whole: bool) -> None:
         """A version to those who are reached in this way."""
         near = self._parties.near
-        if transport is Transport.SOCKET:
+        if transport in self._parties.on_device:
+            _receive(self._parties.on_device[transport].members, sent).collect()
+        elif transport is Transport.SOCKET:
             self._relay(list(self._parties.far.values()), sent, whole=whole)
         elif near.members:
             shown: list[SharedBucket] = []
@@ -198,7 +223,26 @@ class WeightSync:
         with self._holding:
             self._held = [version, *(each for each in self._held if each > version)]
 
-    def _publish(self, local: Mapping[int, str], transport: Transport | None, *, whole: bool) -> Stream:
+    def _publish(
+        self,
+        local: Mapping[int, str],
+        transport: Transport | None,
+        *,
+        whole: bool,
+        to: Sequence[Member] | None = None,
+    ) -> Stream:
+        """The actor's weights, in this way; on devices `to` these receivers, or to all."""
+        direct = self._parties.on_device.get(transport) if transport else None
+        readers = list(to or (direct.members if direct else ()))
+        if transport is Transport.GROUP:
+            self._join_group(readers)
+            return self.actor.stage(
+                "broadcast",
+                Stream.of([]),
+                trainable_only=not whole,
+                dtype=self._parties.dtype,
+                checked=whole or self.checked,
+            )
         if transport is Transport.SHARED_MEMORY and not local and not self.checked:
             filled = self._filling.publish(
                 trainable_only=not whole, in_use=sorted(self._held), dtype=self._parties.dtype
@@ -215,8 +259,20 @@ class WeightSync:
             in_use=sorted(self._held),
             live=self._live,
             dtype=self._parties.dtype,
-            checked=self.checked,
+            checked=self.checked or (whole and direct is not None),  # of devices no update goes unlooked at
+            readers=[name for _, name in readers],
         )
+
+    def _join_group(self, receivers: list[Member]) -> None:
+        """Make a process group of the actor's rank 0 and these, unless it is there."""
+        if receivers != self._grouped:
+            size, near = len(receivers), self._parties.group_is_near
+            place = self.actor.call_rank(0, "open_group", size, near=near).result()
+            group = WorkerGroup("receivers", receivers)
+            calls = [group.call_rank(rank, "join_group", *place, 1 + rank, 1 + size) for rank in range(size)]
+            for call in calls:
+                call.result()
+            self._grouped = receivers
 
 
 def _keep_in(kept: list[Any]) -> Callable[[list[Any]], list[Any]]:

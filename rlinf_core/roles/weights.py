@@ -1,26 +1,27 @@
-"""Workers between which weights pass: those who have trained them, and those who act with them."""
+"""Workers that act with the actor's weights, and what passes on the way to them."""
 
 from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api.backend import WeightBucket
+from rlinf_core.comm.on_device import Group, GroupBucket, HandleBucket, open_handles
 from rlinf_core.comm.onward import Links
-from rlinf_core.comm.patches import DeltaBucket, Differ, Patched
-from rlinf_core.comm.transport import Standpoint, Transport
+from rlinf_core.comm.patches import DeltaBucket, Patched
+from rlinf_core.comm.transport import Standpoint
 from rlinf_core.comm.weights import Changes, SharedBucket, WeightBoard, WeightReader
 from rlinf_core.errors import ModelError
 from rlinf_core.worker import Worker, on_host, stage
 
 if TYPE_CHECKING:
-    from rlinf_core.api import Trainer
+    pass
 
-Sent = SharedBucket | DeltaBucket
+Sent = SharedBucket | DeltaBucket | HandleBucket | GroupBucket
 
 
 @dataclass(frozen=True)
@@ -39,148 +40,10 @@ class Shown:
     bucket: SharedBucket
 
 
-class Publisher(Worker):
-    """A worker whose weights others act with."""
-
-    trainer: Trainer
-
-    @cached_property
-    def board(self) -> WeightBoard:
-        """Where versions lie for receivers of this machine."""
-        return WeightBoard()
-
-    @cached_property
-    def writer(self) -> WeightReader:
-        """Of what this rank holds, into that."""
-        return WeightReader()
-
-    @cached_property
-    def differ(self) -> Differ:
-        """What receivers of other machines have."""
-        return Differ()
-
-    @stage
-    def publish(
-        self,
-        chunks: Iterator[list[Any]],
-        *,
-        local: dict[int, str],
-        remote: bool,
-        trainable_only: bool,
-        way: Transport | None = None,
-        in_use: Sequence[int] = (),
-        live: bool = False,
-        dtype: str = "",
-        checked: bool = False,
-    ) -> Generator[list[Any], None, Published]:
-        """Give the current weights to the receiver in this process (`local`: by rank, its name) and, on
-        rank 0 with `remote`, to the driver. All ranks take part.
-
-        What goes to the driver is fit for one way, floats as `dtype`: with shared memory it only tells where
-        the weights lie, which is not where versions `in_use` do, and with `live` is where the parameters
-        themselves are. Without a way it is the buckets themselves. `checked`: with checksums.
-        """
-        yields = remote and self.context.rank == 0
-        kept: list[Any] = []
-
-        def pass_on(buckets: Iterator[WeightBucket]) -> Iterator[WeightBucket]:
-            for bucket in buckets:
-                if yields:
-                    kept.append(bucket if outlet is None else outlet.write(bucket, dtype, checked=checked))
-                yield bucket
-
-        outlet = self._outlet(way, in_use, whole=not trainable_only, live=live) if yields else None
-        buckets = pass_on(self.trainer.weights(trainable_only=trainable_only))
-        name = local.get(self.context.rank)
-        if name is not None:
-            with self.beside(name):
-                cast("Receiver", self.context.peers[name]).load_weights(buckets)
-        else:
-            for _ in buckets:
-                if kept:
-                    yield [kept.pop()]
-        while kept:
-            yield [kept.pop(0)]
-        if isinstance(outlet, WeightBoard):
-            outlet.end()
-        return Published(self.trainer.version, None if outlet is None else outlet.changes)
-
-    def lay_out(
-        self, *, trainable_only: bool, in_use: Sequence[int], dtype: str
-    ) -> list[SharedBucket] | None:
-        """Make room for the current weights, on rank 0; None where a rank does not hold parts of them."""
-        import torch
-
-        parts = self.trainer.parts(trainable_only=trainable_only)
-        if parts is None:
-            return None
-        version, buckets = self.trainer.version, list(parts)
-        self.board.begin(version, in_use, whole=not trainable_only)
-        room = []
-        for number, bucket in enumerate(buckets, 1):
-            shapes = {
-                name: torch.empty(part.shape, dtype=part.held.dtype, device="meta")
-                for name, part in bucket.items()
-            }
-            last = number == len(buckets)
-            room.append(self.board.reserve(WeightBucket(version, shapes, last), dtype))
-        return room
-
-    @stage
-    def fill(
-        self, chunks: Iterator[list[SharedBucket]], *, trainable_only: bool
-    ) -> Generator[list[int], None, None]:
-        """Write what this rank holds of each bucket; tells the numbers of those that are written."""
-        parts = self.trainer.parts(trainable_only=trainable_only)
-        rooms = (room for chunk in chunks for room in chunk)
-        for number, (room, held) in enumerate(zip(rooms, parts or (), strict=True)):
-            self.writer.fill(room, held)
-            yield [number]
-
-    def filled(self) -> Published:
-        """All ranks have written, on rank 0."""
-        self.board.look()
-        self.board.end()
-        return Published(self.trainer.version, self.board.changes)
-
-    @stage
-    def publish_again(self, chunks: Iterator[list[Any]]) -> Generator[list[DeltaBucket], None, Published]:
-        """All that receivers of other machines have, for one that has nothing; on rank 0 alone."""
-        for bucket in self.differ.again():
-            yield [bucket]
-        return Published(self.trainer.version)
-
-    def _outlet(
-        self, way: Transport | None, in_use: Sequence[int], *, whole: bool, live: bool
-    ) -> WeightBoard | Differ | None:
-        if way is Transport.SHARED_MEMORY:
-            self.board.begin(self.trainer.version, in_use, whole=whole, live=live)
-            return self.board
-        if way is Transport.SOCKET:
-            self.differ.begin(self.trainer.version, whole=whole)
-            return self.differ
-        return None
-
-    @on_host
-    def version(self) -> int:
-        """Optimizer steps taken."""
-        return self.trainer.version
-
-    @on_host
-    def standpoint(self) -> Standpoint:
-        """Where it sits."""
-        return Standpoint.here(self.context.device)
-
-    def close(self) -> None:
-        """What receivers read stays theirs."""
-        try:
-            super().close()
-        finally:
-            self.board.close()
-
-
 class Receiver(Worker, ABC):
     """A worker that acts with the actor's weights."""
+
+    _group: Group | None = None
 
     @cached_property
     def reader(self) -> WeightReader:
@@ -210,10 +73,21 @@ class Receiver(Worker, ABC):
         """What it keeps floats as, such as "bfloat16"; "" = as the trainer does."""
         return ""
 
+    def weight_device(self) -> str:
+        """Where it can take weights from; "cpu" of an engine whose own process has the device."""
+        return self.context.device
+
+    @on_host
+    def join_group(self, address: str, port: int, rank: int, size: int) -> None:
+        """Be a receiver of a process group, from its next broadcast on."""
+        if self._group is not None:
+            self._group.close()
+        self._group = Group(address, port, rank, size)
+
     @on_host
     def standpoint(self) -> tuple[Standpoint, str]:
         """Where it sits, and what floats should come as."""
-        return Standpoint.here(self.context.device, self.context.reach), self.weight_dtype()
+        return Standpoint.here(self.weight_device(), self.context.reach), self.weight_dtype()
 
     @stage
     def receive(
@@ -284,7 +158,15 @@ class Receiver(Worker, ABC):
                 yield bucket
 
     def _opened(self, bucket: Sent) -> WeightBucket:
-        return self.reader.open(bucket) if isinstance(bucket, SharedBucket) else self.patched.open(bucket)
+        if isinstance(bucket, SharedBucket):
+            return self.reader.open(bucket)
+        if isinstance(bucket, HandleBucket):
+            return open_handles(bucket, self.context.name)
+        if isinstance(bucket, GroupBucket):
+            if self._group is None:
+                raise ModelError(f"{self.context.name} was sent a broadcast before it had joined its group")
+            return self._group.receive(bucket, self.context.device)
+        return self.patched.open(bucket)
 
     def _showing(
         self, buckets: Iterable[WeightBucket], shown: list[Shown], *, whole: bool, checked: bool = False

@@ -89,8 +89,7 @@ class RunAhead:
         oldest = min(self._began.values())
         ages = staleness(played.kept, step, self._began)
         result = flow.train(played, step, oldest)
-        result.metrics |= ages
-        result.metrics["time/sync"] = asked - began
+        result.metrics |= {**ages, "time/sync": asked - began, **flow.sync.metrics}
         if step + 1 in self._made:
             self._made[step + 1].result()
         return result

@@ -12,8 +12,9 @@ import torch
 from rlinf_core.api import HostSpec, WeightBucket
 from rlinf_core.comm.places import copy_into
 from rlinf_core.comm.transport import choose
+from rlinf_core.roles.publishing import Publisher
 from rlinf_core.roles.weight_sync import WeightSync
-from rlinf_core.roles.weights import Publisher, Receiver
+from rlinf_core.roles.weights import Receiver
 from rlinf_core.worker import WorkerContext, WorkerGroup, on_host
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from rlinf_core.api import WeightBucket
 from rlinf_core.comm.places import checksum
 from rlinf_core.comm.remote import ChannelHandle
-from rlinf_core.roles.weights import Publisher, Receiver
+from rlinf_core.roles.publishing import Publisher
+from rlinf_core.roles.weights import Receiver
 from rlinf_core.worker import Worker, WorkerContext, on_host, stage
 
 SHAPES = {

@@ -11,8 +11,11 @@ from typing import Any
 import torch
 
 from rlinf_core.api import WeightBucket, WeightPart
+from rlinf_core.comm.on_device import HandleBucket
 from rlinf_core.comm.transport import Standpoint
-from rlinf_core.roles.weights import Publisher, Receiver
+from rlinf_core.roles.publishing import Publisher
+from rlinf_core.roles.weights import Receiver
+from rlinf_core.roles.weights import Sent as Message
 from rlinf_core.worker import WorkerContext
 
 Sent = tuple[int, dict[str, float]]
@@ -28,11 +31,11 @@ def parameters(version: int) -> dict[str, float]:
 class Weights:
     """As much of a trainer as an update sees."""
 
-    def __init__(self, *, live: bool, rank: int = 0, ranks: int = 1) -> None:
+    def __init__(self, *, live: bool, rank: int = 0, ranks: int = 1, device: str = "cpu") -> None:
         self.version = 0
         self._rank, self._ranks = rank, ranks
         self.tensors: dict[str, torch.Tensor] = {
-            name: torch.zeros(size, dtype=torch.int64 if name == "steps" else torch.float32)
+            name: torch.zeros(size, dtype=torch.int64 if name == "steps" else torch.float32, device=device)
             for name, size in SIZES.items()
         }
         if live:
@@ -61,9 +64,17 @@ class Weights:
 class Sender(Publisher):
     """Has weights that change."""
 
-    def __init__(self, context: WorkerContext, *, live: bool = False) -> None:
+    def __init__(self, context: WorkerContext, *, live: bool = False, accelerator: str = "") -> None:
         super().__init__(context)
-        self.trainer: Any = Weights(live=live, rank=context.rank, ranks=context.world_size)
+        self._accelerator = accelerator
+        self.trainer: Any = Weights(
+            live=live, rank=context.rank, ranks=context.world_size, device=context.device
+        )
+
+    def standpoint(self) -> Standpoint:
+        """Perhaps that of an accelerator."""
+        own = super().standpoint()
+        return replace(own, accelerator=self._accelerator) if self._accelerator else own
 
     def train(self) -> None:
         """The next version, in place."""
@@ -84,9 +95,13 @@ class Taker(Receiver):
         dtype: str = "",
         dies_at: int | tuple[str, int] = -1,
         machines: bool = False,
+        accelerators: Sequence[str] = (),
+        opens_no_handles: bool = False,
     ) -> None:
         super().__init__(replace(context, reach="127.0.0.1") if machines else context)
         self._machines = machines
+        self._accelerator = accelerators[context.rank] if accelerators else ""
+        self._opens_handles = not opens_no_handles
         far = pretends_to_be_far
         self._far = far if isinstance(far, bool) else context.rank in far or context.name in far
         self._dtype = dtype
@@ -99,12 +114,19 @@ class Taker(Receiver):
     def standpoint(self) -> tuple[Standpoint, str]:
         """Perhaps that of another machine."""
         own, dtype = super().standpoint()
+        if self._accelerator:
+            own = replace(own, accelerator=self._accelerator)
         elsewhere = f"elsewhere-{self.context.rank}" if self._machines else "elsewhere"
         return (replace(own, machine=elsewhere) if self._far or self._machines else own), dtype
 
     def weight_dtype(self) -> str:
         """As told."""
         return self._dtype
+
+    def _opened(self, bucket: Message) -> WeightBucket:
+        if isinstance(bucket, HandleBucket) and not self._opens_handles:
+            raise RuntimeError("invalid device context")
+        return super()._opened(bucket)
 
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Keep what is shown, or die of it."""

@@ -38,6 +38,7 @@ class Sync:
     actors: int = 0
     players: int = -1
     version: int = -1
+    metrics: dict[str, float] = field(default_factory=lambda: {"sync/mb": 3.0})
 
     def __call__(self) -> None:
         self.players = self.version = self.actors
@@ -123,6 +124,7 @@ def test_the_lag_is_fixed_whatever_takes_how_long(
     assert [(step, version) for step, version, _ in flow.trained] == expected
     assert flow.asked == [0, 1, 2, 3, 4]
     if lag:
+        assert all(result.metrics["sync/mb"] == 3.0 for result in found)
         ages = [step - version for step, version in expected]
         assert [result.metrics["train/staleness_max"] for result in found] == ages
         assert [oldest for _, _, oldest in flow.trained] == [max(0, step - lag) for step in range(5)]
