@@ -64,7 +64,7 @@ class Guard:
         if broken:
             place = self._write({"rows_with_such_logprobs": broken})
             raise TrainingError(
-                f"{self._name}: log-probabilities of {_places(broken)} were not finite when it was made, "
+                f"{self._name}: log-probabilities of {_places(broken)} were not finite when generated, "
                 f"by weights of version {rows[broken[0] - first].weight_version}; {self._advice(place)}"
             )
         return first
