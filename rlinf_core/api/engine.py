@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlinf_core.api.spans import HostSpan
+from rlinf_core.errors import WorkerDied
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,10 @@ class Host(ABC):
     concurrent: bool = True  # works while others do, and the driver
     device: str = ""  # what its process calls its device, "cuda:0"; "" = by its number, as on this machine
 
+    def death(self) -> WorkerDied | None:
+        """How its process ended; None while it is there, as far as is known."""
+        return None
+
     def meeting_point(self) -> str:
         """`address:port` where ranks of a process group may meet, of which this one's is the first.
         "" = a port of this machine does."""
@@ -127,7 +132,7 @@ class Engine(ABC):
     """Starts and stops hosts. Constructed with its config dataclass, which costs nothing: what it needs of
     a cluster it asks for in `nodes` or `start`."""
 
-    restarts: int = 0  # how often a run that lost a worker's process goes on from its last checkpoint
+    restarts: int = 0  # how often processes that are lost are started again: one, or all from a checkpoint
 
     def __init__(self, config: Any) -> None:  # Any: each plugin has its own config dataclass
         self.config = config
@@ -144,6 +149,12 @@ class Engine(ABC):
     def end(self, hosts: Sequence[Host]) -> bool:
         """End these, on which nobody works any more; their names may be given anew. False where this engine
         leaves them until `stop`."""
+        return False
+
+    def renew(self, host: Host) -> bool:
+        """Start the process of a host again, which has no workers then; what is left of the former process
+        is killed. False where this engine does not: the run then goes on from its last checkpoint. Other
+        hosts work on meanwhile."""
         return False
 
     def channel(self, name: str) -> Any:  # Any: a picklable handle with `connect(worker)`

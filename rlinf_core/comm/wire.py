@@ -33,7 +33,9 @@ _PIECE = 253  # the kind of messages that are a piece of a later one's body, who
 _PIECE_BYTES = 256 * 1024
 _SHARED, _IN_PIECES = 1, 2  # where a body is that does not follow its header
 _IOV_MAX = 512
-_HEADER = struct.Struct("<BBxxIQQ")  # kind, where the body is, number of parts, call id, body bytes
+_HEADER = struct.Struct("<HBBIQQ")  # mark, kind, where the body is, number of parts, call id, body bytes
+_MARK = 0xA51C  # of every header; what has another one is no message
+_NO_NEWS_S = 1  # within a message, after which `patience` is asked
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _REF = struct.Struct("<QQQQ?")  # the fields of `Ref`
 
@@ -64,8 +66,12 @@ class Message:
 class Wire:
     """One end of a connected stream socket. Any thread may send; one thread receives."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, patience: Callable[[], None] | None = None) -> None:
+        """`patience` is asked every second while the rest of a message does not come; it may raise."""
         self.socket = sock
+        self._patience = patience
+        if patience is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", _NO_NEWS_S, 0))
         self._shares = sock.family == socket.AF_UNIX
         self._sending = threading.Lock()
         self._one_large = threading.Lock()  # is sent in pieces at a time
@@ -84,15 +90,28 @@ class Wire:
         if packed.size > _PIECE_BYTES and not self._shares:
             self._send_in_pieces(kind, call, packed)
         elif segment is None:
-            header = _HEADER.pack(kind, 0, packed.parts, call, packed.size)
+            header = _header(kind, 0, packed.parts, call, packed.size)
             with self._before_pieces():
                 write_all([header, *packed.pieces], self.socket.sendmsg)
         else:
             segment.write(packed.pieces)
-            header = _HEADER.pack(kind, _SHARED, packed.parts, call, packed.size)
+            header = _header(kind, _SHARED, packed.parts, call, packed.size)
             self._send_shared(segment, header + _REF.pack(*segment.ref(0, packed.size)))
         self._tell(_FORGET, self._pool.retired())
         self._tell_released()
+
+    def nudge(self, kind: int) -> None:
+        """Send a message without content, unless that means to wait. Raises `OSError` as `send` does."""
+        if not self._sending.acquire(blocking=False):
+            return
+        try:
+            message = _header(kind, 0, 0, 0, 0)
+            sent = self.socket.send(message, socket.MSG_DONTWAIT)
+            self.socket.sendall(message[sent:])
+        except BlockingIOError:  # what was sent before has not been read
+            return
+        finally:
+            self._sending.release()
 
     def receive(self) -> Message | None:
         """The next message; None when the other end is gone.
@@ -139,10 +158,10 @@ class Wire:
                     part = whole[begin : begin + _PIECE_BYTES]
                     self._yield_to_small()
                     with self._sending:
-                        header = _HEADER.pack(_PIECE, 0, 0, packed.size, len(part))
+                        header = _header(_PIECE, 0, 0, packed.size, len(part))
                         write_all([header, part], self.socket.sendmsg)
             with self._sending:
-                self.socket.sendall(_HEADER.pack(kind, _IN_PIECES, packed.parts, call, packed.size))
+                self.socket.sendall(_header(kind, _IN_PIECES, packed.parts, call, packed.size))
 
     def _yield_to_small(self) -> None:
         """A lock does not see to it that those who wait come before who has just had it."""
@@ -173,7 +192,7 @@ class Wire:
                 while self._released:
                     numbers.append(self._released.popleft())
                 body = array.array("Q", numbers).tobytes()
-                message = _HEADER.pack(_RELEASED, 0, 0, 0, len(body)) + body
+                message = _header(_RELEASED, 0, 0, 0, len(body)) + body
                 sent = self.socket.send(message, socket.MSG_DONTWAIT)
                 self.socket.sendall(message[sent:])
             except BlockingIOError:
@@ -186,7 +205,7 @@ class Wire:
         if numbers:
             body = array.array("Q", numbers).tobytes()
             with self._sending:
-                self.socket.sendall(_HEADER.pack(kind, 0, 0, 0, len(body)) + body)
+                self.socket.sendall(_header(kind, 0, 0, 0, len(body)) + body)
 
     def _receive(self) -> Message | None:
         header, descriptors, _, _ = socket.recv_fds(self.socket, _HEADER.size, 1, _CLOEXEC)
@@ -195,7 +214,9 @@ class Wire:
             if rest is None:
                 return None
             header += bytes(rest)
-        kind, where, parts, call, size = _HEADER.unpack(header)
+        mark, kind, where, parts, call, size = _HEADER.unpack(header)
+        if mark != _MARK:
+            raise ValueError(f"what came is no message: it begins with {header[:8].hex(' ')}")
         if kind == _PIECE:
             return Message(kind, 0, 0, bytearray()) if self._gather(call, size) else None
         if where == _IN_PIECES:
@@ -225,7 +246,12 @@ class Wire:
 
     def _read_into(self, view: memoryview) -> bool:
         while len(view):
-            count = self.socket.recv_into(view)
+            try:
+                count = self.socket.recv_into(view)
+            except BlockingIOError:
+                if self._patience is not None:
+                    self._patience()
+                continue
             if not count:
                 return False
             view = view[count:]
@@ -241,6 +267,10 @@ def write_all(pieces: Sequence[Any], write: Callable[[Sequence[Any]], int]) -> N
             written -= len(left.popleft())
         if written:
             left[0] = left[0][written:]
+
+
+def _header(kind: int, where: int, parts: int, call: int, size: int) -> bytes:
+    return _HEADER.pack(_MARK, kind, where, parts, call, size)
 
 
 def _numbers(body: bytearray | memoryview) -> list[int]:

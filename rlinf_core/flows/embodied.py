@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_core.comm.stream import Stream
+from rlinf_core.flows.cycle import Cycle
 from rlinf_core.flows.flow import Flow, Played, StepResult, keep_in, row_metrics, warnings, work_apart
 from rlinf_core.flows.selection import unselected
 from rlinf_core.roles.weight_sync import WeightSync
 
 if TYPE_CHECKING:
+    from rlinf_core.flows.cycle import Mender
     from rlinf_core.flows.flow import Requests
     from rlinf_core.flows.learning import Learners
     from rlinf_core.flows.selection import Selection
@@ -38,7 +40,9 @@ class EmbodiedFlow(Flow):
         *,
         eval_greedy: bool = False,
         selection: Selection | None = None,
+        mender: Mender | None = None,
     ) -> None:
+        self.cycle = Cycle(environment, rollout, mender)
         self.environment = environment
         self.rollout = rollout
         self.learners = learners
@@ -57,10 +61,8 @@ class EmbodiedFlow(Flow):
             result = self.train(self.play(requests), step)
         else:
             rows: list[Experience] = []
-            acting = self.rollout.call("serve")
-            episodes = acting.guard(self.environment.stage("rollout", requests.first()))
+            episodes = self.cycle.play(requests.first())
             learned = self.learners.learn(episodes.map(keep_in(rows)), step)
-            acting.wait()
             rows.sort(key=lambda row: (row.group, row.replica))
             self._add(_counts([episodes.result]))
             result = self._told(rows, _episode_metrics(rows, [episodes.result]) | learned)
@@ -98,10 +100,8 @@ class EmbodiedFlow(Flow):
         self, groups: Stream, earlier: Sequence[list[Any]] = (), *, greedy: bool = False
     ) -> tuple[list[Experience], list[Any]]:
         """Every episode of these requests, and what each rank of environments reports."""
-        acting = self.rollout.call("serve")
-        episodes = acting.guard(self.environment.stage("rollout", groups, greedy=greedy))
+        episodes = self.cycle.play(groups, greedy=greedy)
         rows: list[Experience] = episodes.collect()
-        acting.wait()
         return rows, episodes.result
 
     def counts(self) -> dict[str, float]:

@@ -20,7 +20,10 @@ from rlinf_core.hosting.calls import HostCall, HostStageCall
 from rlinf_core.hosting.process import HostProcess
 from rlinf_core.worker.protocol import Kind
 
+_BURIED_S = 5.0  # that the receiver of a process which has ended may take to tell of it
 _LOOK_S = 0.2  # how often a silent process is looked at
+_PING_S = 1.0
+_STOPPED_S = 3.0  # that a process may be stopped by a signal
 _HELLO = 0  # the call number of a host's first message
 _MOST_UNREAD = 20_000  # calls whose spans are kept for whoever asks; the oldest go first
 
@@ -32,6 +35,7 @@ class LinkLimits:
     buffer_bytes: int = 256 * 2**20  # of each stage, each way
     timeout_s: float = 3600.0  # longest silence of a process that a call is waiting for; 0 = no limit
     start_timeout_s: float = 60.0  # longest start of a process
+    heartbeat_s: float = 60.0  # longest time without an answer of a process, whatever it does; 0 = no limit
 
 
 class LinkedHost(Host):
@@ -40,18 +44,38 @@ class LinkedHost(Host):
     def __init__(self, name: str, sock: socket.socket, process: HostProcess, limits: LinkLimits) -> None:
         self.name = name
         self.limits = limits
-        self.process = process
-        self.wire = Wire(sock)
         self._numbers = itertools.count(1)
-        self._ready = HostCall(name, "start")
-        self._pending: dict[int, HostCall | HostStageCall] = {_HELLO: self._ready}
         self._lock = threading.Lock()
-        self._death: WorkerDied | None = None
         self._stopping = False
         self._spans: deque[bytes] = deque(maxlen=_MOST_UNREAD)
+        self._begin(sock, process)
+
+    def _begin(self, sock: socket.socket, process: HostProcess) -> None:
+        self.process = process
+        self.wire = Wire(sock, self._look_after)
+        self._ready = HostCall(self.name, "start")
+        self._pending: dict[int, HostCall | HostStageCall] = {_HELLO: self._ready}
+        self._death: WorkerDied | None = None
         self._heard = time.monotonic()
-        self._receiver = threading.Thread(target=self._receive, name=f"receiver-{name}", daemon=True)
+        self._pinged = self._heard
+        self._unanswered = 0  # pings since it last said something
+        self._still = 0  # pings at which it was stopped
+        self._lost = ""  # why it was given up
+        self._receiver = threading.Thread(target=self._receive, name=f"receiver-{self.name}", daemon=True)
         self._receiver.start()
+
+    def death(self) -> WorkerDied | None:
+        """How its process ended; None while it is there, as far as is known."""
+        return self._death
+
+    def end_process(self) -> None:
+        """Kill the process, if it is there; what waits for it fails."""
+        self.process.finish()
+        self._receiver.join(_BURIED_S)
+
+    def renew(self, sock: socket.socket, process: HostProcess) -> None:
+        """Hold another process from now on, after the end of the former one. It has no workers."""
+        self._begin(sock, process)
 
     def wait_ready(self) -> None:
         """Wait for the process to say that it is there."""
@@ -96,8 +120,7 @@ class LinkedHost(Host):
 
     def finish(self) -> None:
         """Kill what is left; every call still pending fails."""
-        self.process.finish()
-        self._receiver.join(5.0)
+        self.end_process()
 
     def _start_call(self, kind: Kind, call: HostCall, content: Any) -> HostCall:
         packed = pack(content)
@@ -136,20 +159,23 @@ class LinkedHost(Host):
         self._bury(trouble)
 
     def _listen(self) -> None:
-        """Take in messages until the process is over or has hung up."""
+        """Take in messages until the process is over, or has hung up, or is given up."""
         poller = select.poll()
         poller.register(self.wire.socket, select.POLLIN)
-        while True:
+        while not self._lost:
             if poller.poll(_LOOK_S * 1000):
                 message = self.wire.receive()
                 if message is None:
                     return
-                self._heard = time.monotonic()
-                self._dispatch(message)
+                self._unanswered = 0
+                if message.kind != Kind.PONG:
+                    self._heard = time.monotonic()
+                    self._dispatch(message)
             elif self.process.ended():
                 return
             else:
                 self._check_silence()
+                self._lost = self._check_pulse()
 
     def _dispatch(self, message: Message) -> None:
         with self._lock:
@@ -163,7 +189,12 @@ class LinkedHost(Host):
     def _check_silence(self) -> None:
         limit = self.limits.timeout_s
         calls = list(self._pending.values())
-        if not limit or not calls or not all(call.waits_for_worker() for call in calls):
+        if (
+            not limit
+            or not self._ready.done()
+            or not calls
+            or not all(call.waits_for_worker() for call in calls)
+        ):
             return
         first = calls[0]
         if time.monotonic() - max(self._heard, first.began) > limit:
@@ -171,10 +202,34 @@ class LinkedHost(Host):
                 f"{self.process.title} has been silent for {limit:g} s; a larger engine.timeout_s allows more"
             )
 
+    def _check_pulse(self) -> str:
+        """Why a silent process has to be given up; "" if it need not. Pings are counted, not seconds, so that
+        on a machine where both get little time none is given up for that."""
+        now = time.monotonic()
+        if now - self._pinged < _PING_S or not self._ready.done():
+            return ""
+        self._pinged = now
+        self._unanswered += 1
+        self._still = self._still + 1 if self.process.stopped() else 0
+        self.wire.nudge(Kind.PING)
+        limit = self.limits.heartbeat_s
+        if self._still * _PING_S > _STOPPED_S:
+            return f"was stopped by a signal, did not go on within {_STOPPED_S:g} s, and was killed"
+        if limit and self._unanswered * _PING_S > limit:
+            return f"has not answered for {limit:g} s (engine.heartbeat_s) and was killed"
+        return ""
+
+    def _look_after(self) -> None:
+        """The rest of a message does not come."""
+        self._lost = self._lost or self._check_pulse()
+        if self._lost:
+            raise ConnectionError(self._lost)
+
     def _bury(self, trouble: str) -> None:
         """End the process if it has not ended, and tell everybody who waits for it."""
-        self.process.wait(0.0 if trouble else 1.0)
-        ending = self.process.finish()
+        self.process.wait(0.0 if trouble or self._lost else 1.0)
+        ended = self.process.finish()
+        ending = self._lost or ended
         how = "was stopped" if self._stopping else ending
         tail = "" if self._stopping else self.process.tail()
         text = f"{self.process.title} {how}{trouble}"

@@ -42,6 +42,10 @@ class HostProcess(ABC):
     def tail(self) -> str:
         """The last lines that it printed; may be asked for once it is finished."""
 
+    def stopped(self) -> bool:
+        """Whether a signal keeps it from running (SIGSTOP), as far as can be seen from here."""
+        return False
+
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end; False if it has not come."""
         end = time.monotonic() + timeout_s
@@ -83,6 +87,13 @@ class ChildProcess(HostProcess):
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:  # another thread has just reaped it
             return True
+
+    def stopped(self) -> bool:
+        """As its state says."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2][:1] == "T"
+        except OSError:  # it is over, or this system has no such files
+            return False
 
     def ask_to_end(self) -> None:
         """SIGTERM, which a busy host obeys at once."""

@@ -52,8 +52,8 @@ class RewardWorker(Worker):
     def score(
         self, chunks: Iterator[list[Sample]], *, before: RewardReport | None = None
     ) -> Generator[list[Sample], None, RewardReport]:
-        """Fill `reward`, `reward_parts` or `error`; returns a `RewardReport`, which goes on where the one
-        `before` in the same step ended.
+        """Fill `reward`, `reward_parts` or `error`, but of those with an error; returns a `RewardReport`,
+        which goes on where the one `before` in the same step ended.
 
         Raises `RewardError` when more than `max_error_rate` of a step could not be scored.
         """
@@ -61,13 +61,14 @@ class RewardWorker(Worker):
         counts = Counter(report.verdicts)
         failures = report.failures
         for chunk in chunks:
-            scored = self.pool.score([_item(sample) for sample in chunk])
-            for sample, score in zip(chunk, scored, strict=True):
+            whole = [sample for sample in chunk if sample.error is None]
+            scored = self.pool.score([_item(sample) for sample in whole])
+            for sample, score in zip(whole, scored, strict=True):
                 sample.reward, sample.reward_parts, sample.error = score.value, score.parts, score.error
                 counts.update(score.verdicts.values())
                 if score.error is not None:
                     failures.append(score.error)
-            report.samples += len(chunk)
+            report.samples += len(whole)
             yield chunk
         if len(failures) > self.limit * report.samples:
             raise RewardError(

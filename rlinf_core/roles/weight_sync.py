@@ -45,6 +45,7 @@ class WeightSync:
         self.version = -1
         self.checked = False  # checksums are compared on one machine too
         self.metrics: dict[str, float] = {}  # of the last update that went to other processes
+        self._receivers = receivers
         self._parties = Parties(actor, receivers)
         self._relaying = Relaying()
         self._filling = Filling(actor)
@@ -159,7 +160,7 @@ class WeightSync:
             if not shown:
                 shown = self._publish({}, Transport.SHARED_MEMORY, whole=True).collect()
                 near.note(shown, whole=True)
-            _receive(late, _stream(shown)).collect()
+            self._receive(late, _stream(shown)).collect()
         for party in self._parties.far.values():
             self._bring_far(party, [each for each in party.members if each in new])
 
@@ -171,7 +172,7 @@ class WeightSync:
             if not shown:
                 shown = WorkerGroup("first", [party.first]).stage("show", Stream.of([])).collect()
                 party.note(shown, whole=True)
-            _receive(late, _stream(shown)).collect()
+            self._receive(late, _stream(shown)).collect()
 
     def _again(self) -> Stream:
         """All that other machines have; where none has anything, all that there is."""
@@ -190,7 +191,7 @@ class WeightSync:
             self._relay(list(self._parties.far.values()), sent, whole=whole)
         elif near.members:
             shown: list[SharedBucket] = []
-            _receive(near.members, sent.map(_keep_in(shown))).collect()
+            self._receive(near.members, sent.map(_keep_in(shown))).collect()
             near.note(shown, whole=whole)
 
     def _relay(self, parties: Sequence[Party], sent: Stream, *, whole: bool) -> None:
@@ -205,11 +206,16 @@ class WeightSync:
             shown = [each.bucket for each in passed if each.by == party.members[0][1]]
             if shown:
                 party.note(shown, whole=whole)
-                calls.append(_receive(party.members[1:], _stream(shown)))
+                calls.append(self._receive(party.members[1:], _stream(shown)))
             elif len(party.members) == 1:
                 party.forget()
         for call in calls:
             call.collect()
+
+    def _receive(self, members: Iterable[Member], chunks: Stream) -> Stream:
+        group = WorkerGroup("receivers", list(members))
+        group.healer = self._receivers.healer
+        return group.stage("receive", chunks, route="broadcast")
 
     def _note(self, sent: Stream) -> None:
         published: Published = sent.result[0]
@@ -283,10 +289,6 @@ def _keep_in(kept: list[Any]) -> Callable[[list[Any]], list[Any]]:
         return chunk
 
     return keep
-
-
-def _receive(members: Iterable[Member], chunks: Stream) -> Stream:
-    return WorkerGroup("receivers", list(members)).stage("receive", chunks, route="broadcast")
 
 
 def _stream(buckets: Iterable[Sent]) -> Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from rlinf_core.flows.selection import Selection
 from rlinf_core.roles.setup import algorithm_needs, build, build_algorithm
 from rlinf_core.run.crew import Crew
 from rlinf_core.run.graph import most_groups
+from rlinf_core.run.healing import Healing, Restarts
 from rlinf_core.run.machines import Machines, find_machines
 from rlinf_core.run.seats import DeviceHosts, Hosts
 from rlinf_core.run.source import EpisodeSource, Source, TextSource
@@ -22,6 +24,7 @@ from rlinf_core.run.source import EpisodeSource, Source, TextSource
 if TYPE_CHECKING:
     from rlinf_core.api import Engine
     from rlinf_core.config.schema import RunConfig
+    from rlinf_core.flows.cycle import Mender
     from rlinf_core.flows.flow import Flow
     from rlinf_core.run.moving import Change, Moved
     from rlinf_core.schedule.plan import Plan
@@ -36,6 +39,7 @@ class RunGraph:
     crew: Crew
     plan: Plan
     flow: Flow
+    healing: Healing | None = None
 
     @property
     def actor(self) -> WorkerGroup:
@@ -69,8 +73,15 @@ class RunGraph:
         """Carry out a change that is prepared."""
         found = change.carry_out()
         self.plan = change.plan
-        self.flow = make_flow(self.crew)
+        self.flow = make_flow(self.crew, self.healing)
+        self.heal()
         return found
+
+    def heal(self) -> None:
+        """Start again what was lost while nobody waited for it, where that is to be done."""
+        if self.healing is not None:
+            self.healing.sync = self.flow.sync
+            self.healing.mend()
 
 
 def make_source(config: RunConfig) -> Source:
@@ -80,8 +91,17 @@ def make_source(config: RunConfig) -> Source:
     return kind(config, needs.group_size, most_groups(config, needs))
 
 
-def start(config: RunConfig, plan: Plan, engine: Engine | None = None, *, learns: bool = True) -> RunGraph:
-    """Start processes and build workers as the plan says; whatever fails stops them all again. Without
+def start(
+    config: RunConfig,
+    plan: Plan,
+    engine: Engine | None = None,
+    restarts: Restarts | None = None,
+    told: Callable[[str], None] = print,
+    *,
+    learns: bool = True,
+) -> RunGraph:
+    """Start processes and build workers as the plan says; whatever fails stops them all again. With
+    `restarts`, processes that are lost later are started again where that can be done alone. Without
     `learns` there are only groups that evaluate the policy."""
     engine = build(config.engine) if engine is None else engine
     try:
@@ -97,13 +117,14 @@ def start(config: RunConfig, plan: Plan, engine: Engine | None = None, *, learns
         crew = Crew(config, engine, hosts, learns=learns)
         crew.place(plan)
         gc.freeze()  # what is there lives as long as the run, and would be looked at again and again
-        return RunGraph(engine, crew, plan, make_flow(crew))
+        healing = Healing(crew, engine, restarts, told) if restarts is not None and restarts.limit else None
+        return RunGraph(engine, crew, plan, make_flow(crew, healing), healing)
     except BaseException:
         engine.stop()
         raise
 
 
-def make_flow(crew: Crew) -> Flow:
+def make_flow(crew: Crew, mender: Mender | None = None) -> Flow:
     """The loop over these groups."""
     config, groups = crew.config, crew.groups
     learners = Learners(groups["actor"], groups.get("reference"), groups.get("critic"), crew.lent)
@@ -116,6 +137,7 @@ def make_flow(crew: Crew) -> Flow:
             learners,
             eval_greedy=temperature == 0,
             selection=selection,
+            mender=mender,
         )
     evaluated = config.sampling if temperature is None else replace(config.sampling, temperature=temperature)
     return ReasoningFlow(

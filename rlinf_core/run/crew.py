@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.cluster.devices import inventory
 from rlinf_core.comm.routing import interval_sizes
 from rlinf_core.config.lending import lent_to, refuse_ordered, unit_groups
+from rlinf_core.errors import WorkerDied
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.ordering import GroupOrder, Units
 from rlinf_core.roles.setup import algorithm_needs, policy_alone
@@ -21,10 +22,12 @@ from rlinf_core.schedule.defaults import streams
 from rlinf_core.worker import WorkerGroup
 
 if TYPE_CHECKING:
-    from rlinf_core.api import Engine
+    from rlinf_core.api import Engine, Host
+    from rlinf_core.comm.remote import ChannelHandle
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.roles.saving import Staged
     from rlinf_core.schedule.plan import Plan
+    from rlinf_core.worker.healed import Healer
 
 MOST_ENVS = 64  # environments at once where train.num_envs does not say
 TARGETS = {
@@ -36,6 +39,10 @@ TARGETS = {
     "critic": "rlinf_core.roles.critic:CriticWorker",
     "reward": "rlinf_core.roles.reward:RewardWorker",
 }
+
+
+CYCLE = ("environment", "rollout")  # of an embodied task: they talk at every action
+DROP_S = 30.0  # that a worker may take to end what it does, and to close
 
 
 class Crew:
@@ -56,6 +63,44 @@ class Crew:
         self._resident: dict[str, bool] = {}
         self._channels = 0
         self.resizes = plugins().get(config.backend.kind, config.backend.name).provides.resize
+        self._talking: list[ChannelHandle] = []  # by which environments and policy talk
+        self.healer: Healer | None = None
+
+    def heal_by(self, healer: Healer) -> None:
+        """Let it start processes of a text task again that are lost while they make or score rows."""
+        self.healer = healer
+        self._set_healers()
+
+    def at(self, host: Host) -> list[tuple[str, int]]:
+        """The groups with a rank in this process, and which rank."""
+        return [
+            (name, rank)
+            for name, group in self.groups.items()
+            for rank, (each, _) in enumerate(group.members)
+            if each is host
+        ]
+
+    def renew(self, name: str, ranks: Sequence[int]) -> None:
+        """Build workers again in processes that have lost them."""
+        group = self.groups[name]
+        group.renew(ranks)
+        if not self._resident.get(name, True):
+            for call in [group.call_rank(rank, "set_resident", False) for rank in ranks]:
+                call.result()
+
+    def renew_cycle(self, lost: Sequence[Host]) -> None:
+        """Build environments and the policy that acts in them anew, of which some lost their process."""
+        end = WorkerDied("a worker at the other end has lost its process")
+        for channel in self._talking:
+            with channel.connect("driver") as mine:
+                mine.abandon(end)
+        for name in reversed(CYCLE):
+            for host, worker in self.groups[name].members:
+                if all(host is not each for each in lost):
+                    host.drop(worker).result(DROP_S)
+        for name in CYCLE:
+            self.renew(name, range(self.groups[name].size))
+        self._connect(self._plan)
 
     def place(self, plan: Plan) -> None:
         """Build, move or keep every group; what trains keeps its state."""
@@ -71,6 +116,7 @@ class Crew:
 
     def placed(self, plan: Plan, seats: Mapping[str, Seat], moved: Sequence[str]) -> None:
         """The groups are where the plan says, `moved` of them elsewhere than before: tell them of it."""
+        self._plan = plan
         self._seats = dict(seats)
         if "environment" in moved:
             self._connect(plan)
@@ -82,6 +128,7 @@ class Crew:
             if part.resident != before:
                 self.groups[name].call("set_resident", part.resident).wait()
             self._resident[name] = part.resident
+        self._set_healers()
 
     @property
     def trained(self) -> dict[str, WorkerGroup]:
@@ -202,10 +249,12 @@ class Crew:
             ]
             for call in calls:
                 call.result()
+            self._talking = []
             return
         self._channels += 1
         questions = self.engine.channel(f"questions-{self._channels}")
         answers = self.engine.channel(f"answers-{self._channels}")
+        self._talking = [questions, answers]
         for rank, count in enumerate(interval_sizes(environment.size * plan.stages, rollout.size)):
             rollout.call_rank(rank, "connect", questions, answers, count).result()
         environment.call("connect", questions, answers, rollout.size).wait()
@@ -222,6 +271,11 @@ class Crew:
             shared = self.groups["actor" if self.lent == "training" else "reference"]
             groups = self.config.train.prompts_per_step
             shared.intake = Units(self.needs.group_size, groups, unit_groups(self.config, self.needs))
+
+    def _set_healers(self) -> None:
+        if self.config.simulator is None:
+            for name in ("rollout", "reward"):
+                self.groups[name].healer = self.healer
 
     def saved(self, draft: Path) -> Mapping[str, Any]:
         """Write what trains into a folder; returns the algorithm's state."""

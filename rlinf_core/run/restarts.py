@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.errors import WorkerDied
+from rlinf_core.run.healing import Restarts
 from rlinf_core.run.output import SETTINGS
 from rlinf_core.run.runner import Runner, RunSummary
 
@@ -25,16 +26,25 @@ def run_with_restarts(
     resume: bool,
     allow_changes: bool = False,
 ) -> RunSummary:
-    """Run to the end; whenever a process or its machine is gone, go on as `--resume` does, on the machines
-    that are left or have come back, `engine.restarts` times at most."""
-    left = engine.restarts
+    """Run to the end. Processes that are lost are started again, `engine.restarts` times at most: alone where
+    that can be done, otherwise the run goes on as `--resume` does, on the machines that are left or have come
+    back."""
+    restarts = Restarts(engine.restarts)
     while True:
         try:
-            runner = Runner(config, dumped, view, resume=resume, allow_changes=allow_changes, engine=engine)
+            runner = Runner(
+                config,
+                dumped,
+                view,
+                resume=resume,
+                allow_changes=allow_changes,
+                engine=engine,
+                restarts=restarts,
+            )
             return runner.run()
         except WorkerDied as death:
-            if not left:
+            if not restarts.left:
                 raise
-            left -= 1
-            view.warn(f"{death}\nThe run goes on from its last checkpoint ({left} restarts left).")
+            restarts.spend(death)
+            view.note(f"{death}\nThe run goes on from its last checkpoint ({restarts.left} restarts left).")
             resume = (Path(config.output) / SETTINGS).exists()

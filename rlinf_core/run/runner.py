@@ -22,6 +22,7 @@ from rlinf_core.run.checkpoint import SCORE, Checkpoint, CheckpointStore
 from rlinf_core.run.compose import RunGraph, make_source, start
 from rlinf_core.run.evaluate import eval_metrics
 from rlinf_core.run.events import Events
+from rlinf_core.run.healing import Restarts
 from rlinf_core.run.interrupt import Interrupt
 from rlinf_core.run.metrics import JsonLines, TrackerSet
 from rlinf_core.run.output import CHECKPOINTS, METRICS, claim, clear_failed_start, put_in_place, refuse_used
@@ -78,9 +79,11 @@ class Runner:
         resume: bool,
         allow_changes: bool = False,
         engine: Engine | None = None,
+        restarts: Restarts | None = None,
     ) -> None:
         self.config = config
         self.engine: Engine = build(config.engine) if engine is None else engine
+        self.restarts = restarts or Restarts(self.engine.restarts)
         self.output = Path(config.output)
         self.view = view
         self.resume = resume
@@ -140,7 +143,9 @@ class Runner:
 
     def _run_workers(self, checkpoint: Checkpoint | None) -> None:
         self.view.phase("starting workers")
-        self.graph: RunGraph = start(self.config, self.planning.first, self.engine)
+        self.graph: RunGraph = start(
+            self.config, self.planning.first, self.engine, self.restarts, self.view.note
+        )
         self._saving = Saving(
             self._store, self.graph.crew, background=self.config.checkpoint.background, told=self._saved
         )
@@ -219,12 +224,14 @@ class Runner:
     def _one_step(self) -> None:
         self._trace.write(self.step, self.graph.engine.drain_spans())  # of what came before
         began = time.monotonic()
+        self.graph.heal()
         result = self._ahead.step(self.graph.flow, self.step)
         if not self.steering.settled:  # what is measured is whole steps
             self._ahead.settle()
         ended = time.monotonic()
         spans = self.graph.engine.drain_spans()
         self.step += 1
+        self.restarts.completed()
         self._trace.add("step", began, ended)
         self._trace.write(self.step, spans)
         metrics = result.metrics
@@ -291,6 +298,7 @@ class Runner:
         began = time.perf_counter()
         with self._trace.span("evaluate"):
             self._ahead.settle()
+            self.graph.heal()
             rows = self.graph.flow.evaluate(Stream.of(self._videos.evaluation(self.step, self.source.eval())))
         found = eval_metrics(rows, self._primary)
         metrics.update(found)
@@ -315,6 +323,8 @@ class Runner:
             self.summary.counts[name] = self.summary.counts.get(name, 0.0) + count
         if self._scaling is not None:
             metrics |= self._scaling.metrics()
+        if self.graph.healing is not None:
+            metrics |= self.graph.healing.counts()
         self._metrics.write({"step": self.step, **metrics})
         self._logged = metrics
         self._trackers.log(self.step, metrics)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from rlinf_core.api.engine import Call, Host, WorkerSpec
+from rlinf_core.api.engine import Call, Host, StageCall, WorkerSpec
 from rlinf_core.comm.stream import Stream
 from rlinf_core.errors import ConfigError, WorkerError
 from rlinf_core.worker.failures import GRACE_S, first_real, is_consequence
+from rlinf_core.worker.healed import HealedCall, Healer
 from rlinf_core.worker.stage_run import ROUTES, Route, run_stage
 from rlinf_core.worker.worker import WorkerContext
 
@@ -95,6 +97,7 @@ class WorkerGroup:
         self.name = name
         self.members = list(members)
         self.specs = list(specs)  # what each rank was built from
+        self.healer: Healer | None = None  # of ranks whose processes are lost while a stage runs
         self.intake: Callable[[Stream], Stream] = _as_it_comes
 
     @classmethod
@@ -141,6 +144,11 @@ class WorkerGroup:
         self.members[:] = members
         self.specs[:] = specs
 
+    def renew(self, ranks: Sequence[int]) -> None:
+        """Build the workers of these ranks again, in processes that have lost them."""
+        calls = [self.members[rank][0].create(self.specs[rank]) for rank in ranks]
+        GroupCall([self.members[rank][1] for rank in ranks], "__init__", calls).wait()
+
     def drop(self) -> GroupCall:
         """Close and forget every rank."""
         calls = [host.drop(worker) for host, worker in self.members]
@@ -173,7 +181,12 @@ class WorkerGroup:
         """
         if route not in ROUTES:
             raise ConfigError(f"{self.name}.{method}: no route {route!r}; there are {', '.join(ROUTES)}")
-        calls = [host.stage(worker, method, **kwargs) for host, worker in self.members]
+        begin = [partial(host.stage, worker, method, **kwargs) for host, worker in self.members]
+        if self.healer is None:
+            calls: list[StageCall] = [each() for each in begin]
+        else:
+            hosts = [host for host, _ in self.members]
+            calls = [HealedCall(*each, self.healer) for each in zip(hosts, begin, strict=True)]
         return run_stage(calls, self.intake(stream), route, weight)
 
 

@@ -153,6 +153,9 @@ class HostProcess:
                 self._stages[message.call] = HostStage(self.wire, message.call, self.settings.buffer_bytes)
             self._jobs.put(message)
             return
+        if message.kind == Kind.PING:
+            self.wire.nudge(Kind.PONG)
+            return
         stage = self._stages.get(message.call)
         if stage is not None:  # it may have ended already
             stage.receive(message)

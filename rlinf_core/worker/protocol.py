@@ -25,3 +25,5 @@ class Kind(IntEnum):
     ERROR = 12  # to the driver: [WorkerError, RlinfError or None]
     TAKEN = 13  # both ways: so many bytes of a stage's chunks were taken [int]
     DROP = 14  # to the host: close and forget a worker [name]
+    PING = 15  # to the host: answer at once, whatever the workers do []
+    PONG = 16  # to the driver: the answer []

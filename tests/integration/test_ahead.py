@@ -139,7 +139,14 @@ def test_no_fault_lets_a_row_grow_older(
 @pytest.mark.slow
 def test_a_run_that_loses_those_who_play_ends(job: Any, start: Callable[..., Any]) -> None:
     run = start(
-        job.args("train.max_staleness=1", "train.steps=1000", "mode=disaggregated", engine="local", ranks=2)
+        job.args(
+            "train.max_staleness=1",
+            "train.steps=1000",
+            "mode=disaggregated",
+            "engine.restarts=0",
+            engine="local",
+            ranks=2,
+        )
     )
     run.wait_for(job.output, 2)
     hosts = [

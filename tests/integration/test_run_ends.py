@@ -105,7 +105,7 @@ def test_ctrl_c_ends_a_step_that_does_not(
 def test_a_killed_worker_ends_the_run_within_five_seconds_and_is_named(
     job: Any, start: Callable[..., Any], alive: Callable[..., Any]
 ) -> None:
-    started = start(job.args(LONG, engine="local", ranks=2))
+    started = start(job.args(LONG, "engine.restarts=0", engine="local", ranks=2))
     started.wait_for(job.output, 1)
     family = started.family()
     hosts = [pid for pid in family if b"rlinf_core.worker.host" in Path(f"/proc/{pid}/cmdline").read_bytes()]

@@ -34,6 +34,7 @@ class LocalEngine(Engine):
         self.restarts = config.restarts
         self._hosts: list[LinkedHost] = []
         self._left: deque[HostSpan] = deque()  # of hosts that have ended
+        self._specs: dict[str, HostSpec] = {}
         self._owner = os.getpid()
         self._hub: ChannelHub | None = None
 
@@ -46,7 +47,8 @@ class LocalEngine(Engine):
         first = not self._hosts
         try:
             for spec in specs:
-                started.append(self._launch(spec))
+                started.append(LinkedHost(spec.name, *self._launch(spec), self._limits))
+                self._specs[spec.name] = spec
                 self._hosts.append(started[-1])
             for host in started:
                 host.wait_ready()
@@ -63,6 +65,15 @@ class LocalEngine(Engine):
         end_hosts(leaving, END_S)
         self._left.extend(span for host in leaving for span in host.drain_spans())
         self._hosts = [host for host in self._hosts if host not in leaving]
+        return True
+
+    def renew(self, host: Host) -> bool:
+        """Start its process again."""
+        if not isinstance(host, LinkedHost) or host not in self._hosts:
+            return False
+        host.end_process()
+        host.renew(*self._launch(self._specs[host.name]))
+        host.wait_ready()
         return True
 
     def channel(self, name: str) -> ChannelHandle:
@@ -87,11 +98,16 @@ class LocalEngine(Engine):
             self._hub.close()
             self._hub = None
 
-    def _launch(self, spec: HostSpec) -> LinkedHost:
+    def _launch(self, spec: HostSpec) -> tuple[socket.socket, ChildProcess]:
         here, there = socket.socketpair()
-        limits = LinkLimits(self.config.buffer_mb * 2**20, self.config.timeout_s, self.config.start_timeout_s)
-        process = ChildProcess(spec, there, limits.buffer_bytes)
-        return LinkedHost(spec.name, here, process, limits)
+        return here, ChildProcess(spec, there, self._limits.buffer_bytes)
+
+    @property
+    def _limits(self) -> LinkLimits:
+        config = self.config
+        return LinkLimits(
+            config.buffer_mb * 2**20, config.timeout_s, config.start_timeout_s, config.heartbeat_s
+        )
 
     def _check(self, specs: list[HostSpec]) -> None:
         refuse_doubled_names("local", [host.name for host in self._hosts] + [spec.name for spec in specs])
