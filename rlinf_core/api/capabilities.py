@@ -27,6 +27,7 @@ class AlgorithmNeeds:
     recompute_old: bool = False  # old log-probabilities are the trainer's before its first update
     logprob_level: LogprobLevel = "chunk"  # what of an embodied decision gets a log-probability of its own
     off_policy: bool = False  # its loss corrects for rows that older weights made
+    imitates: bool = False  # learns from demonstrations; the policy generates to be evaluated alone
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from rlinf_core.leaving import leave
 
 COMMANDS = (
     "train",
+    "sft",
     "plan",
     "export",
     "report",

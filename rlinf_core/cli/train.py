@@ -37,6 +37,11 @@ def command(
 
     Without a task, a tiny model learns to sort digits: rlinf train --algo grpo --backend fsdp
     """
+    train(options, resume, allow_changes=allow_changes)
+
+
+def train(options: Options, resume: Path | None = None, *, allow_changes: bool = False) -> None:
+    """Compose, check and run. Raises `RlinfError` for whatever a user can mend."""
     from rlinf_core.config.check import check
     from rlinf_core.config.check_isolation import require_packages
     from rlinf_core.config.compose import compose, with_output

@@ -123,20 +123,23 @@ def _capabilities(config: RunConfig, specs: dict[str, Any], needs: AlgorithmNeed
 
 
 def _demonstrations(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
-    """What a warm start of an embodied task takes."""
-    warm = config.warm_start
-    if task_of(config) == "text" or not warm.steps:
+    """What imitation takes in an embodied task: a warm start, or an algorithm that does nothing else."""
+    warm, algo = config.warm_start, config.algo.name
+    imitates = specs["algo"].needs(config.algo.config).imitates
+    if task_of(config) == "text" or not (warm.steps or imitates):
         return
+    which = f"algorithm {algo!r}" if imitates else f"warm_start.steps={warm.steps}"
+    other = "choose another algorithm" if imitates else "set warm_start.steps=0"
+    came_from = "" if imitates else came(config, "warm_start.steps")
     if not warm.demonstrations:
         yield (
-            "warm_start.demonstrations: name the folder of recorded episodes that warm_start.steps="
-            f"{warm.steps} imitates (`rlinf demos record` writes one), or set warm_start.steps=0"
-            f"{came(config, 'warm_start.steps')}"
+            f"warm_start.demonstrations: name the folder of recorded episodes that {which} imitates (`rlinf "
+            f"demos record` writes one), or {other}{came_from}"
         )
     if not specs["model"].provides.demonstrations:
         yield (
-            f"warm_start.steps: model {config.model.name!r} does not learn from demonstrations; set "
-            f"warm_start.steps=0{came(config, 'warm_start.steps')}"
+            f"{'algo' if imitates else 'warm_start.steps'}: model {config.model.name!r} does not learn from "
+            f"demonstrations; {other}{came_from}"
         )
 
 

@@ -34,6 +34,11 @@ def algorithm_problems(config: RunConfig, specs: Mapping[str, Any]) -> Iterable[
             f"train.old_logprobs: {algo!r}{because} needs the trainer's own log-probabilities, not the "
             f"rollout's; set train.old_logprobs=auto{came(config, 'train.old_logprobs')}"
         )
+    if needs.imitates and config.train.max_staleness:
+        yield (
+            f"train.max_staleness: {algo!r} imitates what the data shows, so that no row is ever stale; "
+            f"leave it at 0{came(config, 'train.max_staleness')}"
+        )
     yield from _level(config, specs, needs)
 
 

@@ -122,10 +122,11 @@ class PromptSource:
         text = self.dataset[prompt.index].demonstration
         if text is None:
             raise DataError(
-                f"warm_start.steps is set, but row {prompt.index} of the dataset has no demonstration; "
-                "set warm_start.steps=0 or name the column that holds one (data.demonstration_key)"
+                f"row {prompt.index} of the dataset has no demonstration to imitate; name the column that "
+                "holds one (data.demonstration_key), or set warm_start.steps=0 where it is set"
             )
-        ids = np.asarray(self.processor.encode_response(text), dtype=np.int64)
+        whole = self.processor.encode_response(text)
+        ids = np.asarray(whole[: self.processor.context_length - len(prompt.token_ids)], dtype=np.int64)
         return Sample(
             group=prompt.index,
             replica=0,
@@ -133,6 +134,7 @@ class PromptSource:
             mask=np.ones(len(ids), dtype=bool),
             logprobs=np.zeros(len(ids), dtype=np.float32),
             weight_version=-1,
+            finish="stop" if len(ids) == len(whole) else "length",
             prompt=prompt,
             response_ids=ids,
             text=text,

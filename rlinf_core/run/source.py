@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_core.demos.layout import read_info
 from rlinf_core.errors import DataError
 from rlinf_core.flows.flow import Requests
-from rlinf_core.roles.setup import build_dataset, build_model
+from rlinf_core.roles.setup import algorithm_needs, build_dataset, build_model
 from rlinf_core.run.prompts import PromptSource, requests
 from rlinf_core.run.seeds import derive_seed
 from rlinf_core.types import EpisodeRequest, Prompt
@@ -88,12 +89,17 @@ class TextSource(Source):
         self.held_out = PromptSource(build_dataset(component, "eval", config.seed), *room)
         self.warm = PromptSource(self.prompts.dataset, processor, derive_seed(config.seed, "warm"), *room[2:])
         self.prompts.check()
+        self._imitates = algorithm_needs(config).imitates
+        if self._imitates:
+            self.prompts.check_demonstrations()
         if config.warm_start.steps:
             self.warm.check_demonstrations()
         self._eval_prompts = self.held_out.first(config.eval.samples)
 
     def draw(self, step: int, asked: int, count: int) -> Iterator[list[Any]]:
-        """The next prompts of the walk."""
+        """The next prompts of the walk, or their demonstrations where these are what is learned from."""
+        if self._imitates:
+            return ([replace(row, reward=0.0)] for row in self.prompts.demonstrations(count))
         drawn, seed = self.prompts.draw(count), (self.config.seed, "step", step)
         return requests(drawn, self.group_size, step * self.most_groups, *seed, asked=asked)
 

@@ -168,6 +168,7 @@ class View:
 
 def _facts(metrics: dict[str, float]) -> str:
     named = [
+        ("loss", "train/imitation_loss", "{:.3f}"),
         ("reward", "train/reward", "{:.3f}"),
         ("length", "train/response_length", "{:.1f}"),
         ("kl", "train/kl", "{:.4f}"),

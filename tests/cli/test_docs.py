@@ -38,7 +38,8 @@ PAGES = [
         for name in (
             *("index", "cli", "configuration", "data-and-rewards", "modes"),
             *("plugin-algorithm", "plugin-reward", "plugin-simulator", "plugin-dataset", "plugin-tracker"),
-            *("checkpoints", "report", "elastic"),
+            *("checkpoints", "report", "sft", "elastic"),
+            "evaluation",
             "plugin-contracts",
             "algorithms",
             *("algorithms-grpo", "algorithms-dapo", "algorithms-ppo", "algorithms-reinforce-pp"),
@@ -53,6 +54,7 @@ SKIPPED = {  # start of a command -> why it is not run here
     "rlinf scale ": "asks a run that goes on; the tests of scaling have one",
     'pip install ".[': "`make train` and the tests of third-party plugins install the bundles",
 }
+TRAINS = ("rlinf train", "rlinf sft")
 HUB = "Qwen/"
 OF_TEXT = "sampling.max_new_tokens=4"
 SHORT = (
@@ -66,7 +68,8 @@ CLUSTER = "nodes: [{count: 4, devices: 8}]\n"
 PROFILE = (
     "components:\n  rollout: {curves: [{per_sample_s: 0.5}]}\n  actor: {curves: [{per_sample_s: 0.25}]}\n"
 )
-RESUME = re.compile(r"(?:--resume|rlinf (?:export|report)) (\S+)")
+RESUME = re.compile(r"(?:--resume|rlinf (?:export|eval|compare|report)) ([^-\s]\S*)")
+OF_RUNS = ("rlinf export", "rlinf eval", "rlinf compare", "rlinf report")
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
 
@@ -110,7 +113,7 @@ def as_run(text: str, site: Path) -> str:
         return f"{sys.executable} -m pip install {options} {text.removeprefix('pip install -e ')}"
     if text.startswith("pytest "):
         return f"{sys.executable} -m {text} -q -p no:cacheprovider -c /dev/null --rootdir ."
-    if text.startswith("rlinf train"):
+    if text.startswith(TRAINS):
         short = APART if PLACED.search(text) else SHORT
         if "--simulator" in text:
             short = short.replace(f" {OF_TEXT}", "")
@@ -161,7 +164,7 @@ class Shell:
         """Run it, and compare what it prints; without `train`, training is composed and checked only."""
         refused = any(line.startswith("error:") for line in command.expected)
         text = command.text if refused else as_run(command.text, self.site)
-        if not refused and text.startswith(("rlinf train", "rlinf export", "rlinf report")):
+        if not refused and text.startswith((*TRAINS, *OF_RUNS)):
             resumed = RESUME.search(text)
             if resumed and not train:
                 return
@@ -169,6 +172,7 @@ class Shell:
                 self._ensure_run(resumed[1])
             elif not train or _needs_hub(text, self.folder):
                 text = text.replace("rlinf train", "rlinf config show", 1)
+                text = text.replace("rlinf sft", "rlinf config show --algo sft", 1)
         done = self._shell(text)
         told = done.stdout + done.stderr
         assert done.returncode == (2 if refused else 0), f"$ {text}\n{told[-4000:]}"

@@ -85,3 +85,19 @@ def test_a_token_policy_imitates_on_two_ranks(model: str, table: Path, tmp_path:
     )
     assert apart(weights(three), weights(one)) > 0.5
     assert apart(weights(three), weights(other)) < 0.05
+
+
+@pytest.mark.slow
+def test_imitation_may_be_the_whole_run(table: Path, tmp_path: Path) -> None:
+    """The steps of a warm start with the same optimizer, counted as the run's own."""
+    told = (*TABLE, "--model=openvla_oft", *SMALL, "--engine=inline", "--ranks=1", *QUICK)
+    plain = ("optimizer.lr=1e-3", "optimizer.schedule=constant", "train.prompts_per_step=16")
+    warm = f"warm_start.demonstrations={table}"
+    rlinf("sft", f"--output={tmp_path / 'whole'}", warm, "train.steps=3", *told, *plain)
+    same = (warm, "warm_start.steps=3", "warm_start.batch_size=16", "warm_start.lr=1e-3", "train.steps=0")
+    rlinf("train", "--algo=grpo", f"--output={tmp_path / 'warm'}", *same, *told, *plain)
+    ours, theirs = weights(tmp_path / "whole"), weights(tmp_path / "warm")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    records = [json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == [0, 1, 2, 3]
+    assert records[3]["train/imitation_loss"] < records[1]["train/imitation_loss"]

@@ -88,7 +88,9 @@ def make_row(record: Record, config: Any, where: str) -> Row:
         prompt = _prompt(_cell(record, config.prompt_key, "data.prompt_key", where), config.prompt_key, where)
     answer = _cell(record, config.answer_key, "data.answer_key", where) if config.answer_key else None
     demonstration = None
-    if config.demonstration_key:
+    if config.demonstration_key and config.demonstration_key == config.prompt_key:
+        prompt, demonstration = _dialogue(prompt, config.prompt_key, where)
+    elif config.demonstration_key:
         demonstration = _cell(record, config.demonstration_key, "data.demonstration_key", where)
         if not isinstance(demonstration, str):
             kind = type(demonstration).__name__
@@ -132,6 +134,16 @@ def _prompt(value: Any, key: str, where: str) -> str | list[Message]:
         return [_message(message, key, where) for message in value]
     shown = repr(value) if value in ("", None) else type(value).__name__
     raise DataError(f"{where}: {key!r} must be text or a list of chat messages, not {shown}")
+
+
+def _dialogue(messages: str | list[Message], key: str, where: str) -> tuple[list[Message], str]:
+    """A chat whose last message is what the assistant should say."""
+    if isinstance(messages, str) or len(messages) < 2 or messages[-1]["role"] != "assistant":
+        raise DataError(
+            f"{where}: {key!r} is both data.prompt_key and data.demonstration_key, so it must hold chat "
+            "messages of which the last one is the assistant's"
+        )
+    return messages[:-1], messages[-1]["content"]
 
 
 def _message(message: Any, key: str, where: str) -> Message:
