@@ -40,7 +40,8 @@ class Filling:
     ) -> Iterator[list[Any]]:
         ranks = Counter[int]()
         chunks = Stream.of([bucket] for bucket in room)
-        writing = self._actor.stage("fill", chunks, route="broadcast", trainable_only=trainable_only)
+        ranks_alone = WorkerGroup(self._actor.name, self._actor.members)  # whose intake is not that of rows
+        writing = ranks_alone.stage("fill", chunks, route="broadcast", trainable_only=trainable_only)
         for numbers in writing:
             ranks.update(numbers)
             for number in numbers:
