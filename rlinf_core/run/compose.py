@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rlinf_core.api.engine import HostSpec
 from rlinf_core.flows.embodied import EmbodiedFlow
+from rlinf_core.flows.imitation import ImitationFlow
 from rlinf_core.flows.learning import Learners
 from rlinf_core.flows.reasoning import ReasoningFlow
 from rlinf_core.flows.selection import Selection
@@ -101,7 +102,7 @@ def start(
     learns: bool = True,
 ) -> RunGraph:
     """Start processes and build workers as the plan says; whatever fails stops them all again. With
-    `restarts`, processes that are lost later are started again where that can be done alone. Without
+    `restarts`, processes that are lost later are started again where that can be done alone; without
     `learns` there are only groups that evaluate the policy."""
     engine = build(config.engine) if engine is None else engine
     try:
@@ -126,6 +127,14 @@ def start(
 
 def make_flow(crew: Crew, mender: Mender | None = None) -> Flow:
     """The loop over these groups."""
+    flow = _generating_flow(crew, mender)
+    if crew.needs.imitates:
+        embodied = crew.config.simulator is not None
+        return ImitationFlow(flow, recorded=crew.config.train.prompts_per_step if embodied else 0)
+    return flow
+
+
+def _generating_flow(crew: Crew, mender: Mender | None) -> Flow:
     config, groups = crew.config, crew.groups
     learners = Learners(groups["actor"], groups.get("reference"), groups.get("critic"), crew.lent)
     selection = _selection(crew)
