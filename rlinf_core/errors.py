@@ -38,6 +38,10 @@ class TrainingError(RlinfError):
     """Losses or gradients are not finite, again and again."""
 
 
+class OutOfMemoryError(RlinfError):
+    """The memory of a machine or a device was not enough for what a run wanted to hold."""
+
+
 class SelectionError(RlinfError):
     """Too few of the groups that were generated are ones that the algorithm trains on."""
 

@@ -11,7 +11,7 @@ import typer
 
 from rlinf_core.cli.options import with_options
 from rlinf_core.config.options import Options
-from rlinf_core.errors import CheckpointError, ConfigError
+from rlinf_core.errors import CheckpointError, ConfigError, WorkerError
 
 if TYPE_CHECKING:
     from rlinf_core.api import Engine
@@ -74,6 +74,7 @@ def _run(
     resume: bool,
     allow_changes: bool,
 ) -> None:
+    from rlinf_core.run.exhaustion import explained
     from rlinf_core.run.restarts import run_with_restarts
     from rlinf_core.run.view import View
 
@@ -84,6 +85,8 @@ def _run(
             summary = run_with_restarts(
                 config, dumped, view, engine, resume=resume, allow_changes=allow_changes
             )
+        except (WorkerError, MemoryError) as err:
+            raise explained(err, config) from err
         except KeyboardInterrupt:
             view.stopped(resumable=(Path(config.output) / "config.yaml").exists())
             raise typer.Exit(INTERRUPTED) from None

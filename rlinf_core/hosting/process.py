@@ -16,6 +16,7 @@ from typing import cast
 
 from rlinf_core.api.engine import HostSpec
 from rlinf_core.worker.host import HostSettings
+from rlinf_core.worker.memory import KILLED, amount, held_by, kills_for_memory
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 16 * 1024
@@ -64,6 +65,8 @@ class ChildProcess(HostProcess):
     ) -> None:
         self._log = _open_log(spec.log)
         self._log_start = self._log.stat().st_size if self._log is not None else 0
+        self._kills = kills_for_memory()
+        self._held = 0  # bytes, when it was looked at last
         settings = HostSettings(sock.fileno(), os.getpid(), spec.threads, spec.cores, buffer_bytes, silence_s)
         with sock:
             self._process = _launch(spec, settings, sock.fileno(), self._log)
@@ -81,6 +84,7 @@ class ChildProcess(HostProcess):
 
     def ended(self) -> bool:
         """Whether the process is over; leaves it unreaped, so that its session's id stays its own."""
+        self._held = held_by(self.pid) or self._held
         if not hasattr(os, "waitid") or self._process.returncode is not None:
             return self._process.poll() is not None
         try:
@@ -111,7 +115,14 @@ class ChildProcess(HostProcess):
             status = self._process.wait()
         if self._copier is not None:
             self._copier.join(0.5)
+        if status == -signal.SIGKILL and self._lacked_memory():
+            return KILLED + (f" (it held {amount(self._held)} when looked at last)" if self._held else "")
         return describe_exit(status)
+
+    def _lacked_memory(self) -> bool:
+        """Whether the kernel has killed a process for it since this one began."""
+        now = kills_for_memory()
+        return now is not None and self._kills is not None and now > self._kills
 
     def tail(self) -> str:
         """The last lines of its standard error (of its log, where it has one)."""
@@ -135,7 +146,7 @@ def describe_exit(status: int) -> str:
     if status >= 0:
         return f"ended with exit code {status}"
     name = signal.Signals(-status).name
-    hint = " (out of memory?)" if name == "SIGKILL" else ""
+    hint = " (out of memory?)" if name == "SIGKILL" and kills_for_memory() is None else ""
     return f"was killed by {name}{hint}"
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlinf_core.errors import ConsumerDied, ProducerDied, RlinfError, WorkerError
+from rlinf_core.worker.memory import RAN_OUT, is_exhausted
 
 GRACE_S = 2.0  # how long a collective's error waits for the failure that caused it
 _COLLECTIVE_MARKS = (
@@ -23,16 +24,30 @@ class StageCancelledError(WorkerError):
     """A stage was told to stop because nobody wants, or nobody can make, the rest of its chunks."""
 
 
-def raised(error: BaseException, worker: str, method: str) -> WorkerError:
-    """The `WorkerError` for an exception that a worker's method raised; the cause stays reachable."""
+def raised(
+    error: BaseException, worker: str, method: str, resident: Callable[[], str] | None = None
+) -> WorkerError:
+    """The `WorkerError` for an exception that a worker's method raised; the cause stays reachable. `resident`
+    says what its process holds, should that be the matter."""
     if isinstance(error, WorkerError):
         return error
+    if is_exhausted(error):
+        held = resident() if resident is not None else ""
+        return WorkerError(f"{worker}.{method} {RAN_OUT}{_place(error)}; {held}", worker=worker)
     text = "".join(traceback.format_exception(error))
     kind = type(error).__name__
     wrapped = WorkerError(f"{worker}.{method} failed: {kind}: {error}", worker=worker, traceback=text)
     if isinstance(error, RlinfError):
         wrapped.__cause__ = error
     return wrapped
+
+
+def _place(error: BaseException) -> str:
+    """Where, and what was said, in one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {frames[-1].name} ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    said = (str(error).splitlines() or [""])[0][:200]
+    return f"{where}: {said or type(error).__name__}"
 
 
 def is_consequence(error: BaseException) -> bool:

@@ -116,7 +116,7 @@ class HostProcess:
         return spec.name
 
     def _send_error(self, call: int, error: BaseException, log: SpanLog) -> None:
-        wrapped = raised(error, log.worker, log.name)
+        wrapped = raised(error, log.worker, log.name, self.table.resident)
         cause = wrapped.__cause__ if type(wrapped.__cause__).__module__ == RlinfError.__module__ else None
         self.wire.send(Kind.ERROR, call, pack((wrapped, cause), pack_spans(log.spans)))
 

@@ -12,6 +12,7 @@ from typing import Any
 from rlinf_core.api.engine import WorkerSpec
 from rlinf_core.errors import ConfigError
 from rlinf_core.worker.lease import DeviceLease
+from rlinf_core.worker.memory import resident
 from rlinf_core.worker.turn import Turn
 from rlinf_core.worker.worker import Worker, WorkerContext, build_worker, start_stage
 
@@ -77,6 +78,10 @@ class WorkerTable:
             gc.unfreeze()
             gc.collect()  # models and optimizers refer to themselves
             gc.freeze()
+
+    def resident(self) -> str:
+        """What they hold, and the process itself, in words."""
+        return resident(self._workers)
 
     def close(self) -> bool:
         """Close all workers, the last made first; False if one raised (its traceback is printed)."""

@@ -41,13 +41,14 @@ END_S = 120.0  # that a run may take to end after Ctrl-C
 
 @dataclass(frozen=True)
 class Held:
-    """What one process holds at one moment. Pages that it shares count in part: sums are what all take."""
+    """What one process holds at one moment. Pages of several count in part: sums are what all take."""
 
     minute: float
     step: int
     process: str  # what it runs, and its pid
-    memory_kb: float  # proportional set size, without the next
-    shared_kb: float  # of it: shared memory
+    memory_kb: float  # its own: heaps and stacks
+    shared_kb: float  # shared memory
+    file_kb: float  # of files, such as libraries; changes with what else the machine runs
     descriptors: int
     threads: int
 
@@ -78,8 +79,8 @@ def held(pid: int, minute: float, step: int) -> Held | None:
         words = (folder / "cmdline").read_text().split("\0")
     except OSError:
         return None
-    shared = float(sizes["Pss_Shmem:"])
-    return Held(minute, step, f"{_name(words)} {pid}", float(sizes["Pss:"]) - shared, shared, count, threads)
+    parts = (float(sizes[f"Pss_{part}:"]) for part in ("Anon", "Shmem", "File"))
+    return Held(minute, step, f"{_name(words)} {pid}", *parts, count, threads)
 
 
 def _name(words: Sequence[str]) -> str:
@@ -175,7 +176,7 @@ def _sums(rows: Sequence[Held]) -> list[Held]:
     moments: dict[float, list[Held]] = {}
     for row in rows:
         moments.setdefault(row.minute, []).append(row)
-    numbers = ("memory_kb", "shared_kb", "descriptors", "threads")
+    numbers = ("memory_kb", "shared_kb", "file_kb", "descriptors", "threads")
     return [
         Held(minute, each[0].step, "all", *(sum(getattr(row, name) for row in each) for name in numbers))
         for minute, each in moments.items()
@@ -183,7 +184,7 @@ def _sums(rows: Sequence[Held]) -> list[Held]:
 
 
 def _growth(rows: Sequence[Held]) -> dict[str, Any]:
-    """Between the first and the last eighth of the rows, and the slope of a line through all."""
+    """Of what they hold themselves: from the first to the last eighth of the rows, and a line's slope."""
     eighth = max(1, len(rows) // 8)
     first, last = rows[:eighth], rows[-eighth:]
 
@@ -199,6 +200,7 @@ def _growth(rows: Sequence[Held]) -> dict[str, Any]:
         "mb": [round(before / 1024, 1), round(after / 1024, 1)],
         "growth": round(after / before - 1, 5),
         "slope_mb_an_hour": round(slope / 1024, 3),
+        "files_mb": [round(mean(part, "file_kb") / 1024, 1) for part in (first, last)],
         "shared_mb": [round(mean(part, "shared_kb") / 1024, 1) for part in (first, last)],
         "descriptors": [rows[0].descriptors, rows[-1].descriptors],
         "threads": [rows[0].threads, rows[-1].threads],

@@ -73,7 +73,7 @@ class InlineStageCall(StageCall):
         try:
             self._result = yield from self._run()
         except Exception as error:
-            wrapped = raised(error, self.worker, self.method)
+            wrapped = raised(error, self.worker, self.method, self.host.table.resident)
             if wrapped is error:
                 raise
             raise wrapped from error
@@ -153,7 +153,7 @@ class InlineHost(Host):
             with turn:
                 value = function()
         except Exception as error:
-            wrapped = raised(error, turn.log.worker, turn.log.name)
+            wrapped = raised(error, turn.log.worker, turn.log.name, self.table.resident)
             if wrapped is not error:
                 wrapped.__cause__ = error
             return InlineCall(error=wrapped)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rlinf_core.errors import ConfigError
@@ -12,9 +12,13 @@ from rlinf_core.errors import ConfigError
 class FSDPConfig:
     """How parameters lie on the ranks and in which precision they are used."""
 
-    precision: Literal["fp32", "bf16"] = "fp32"  # of forward and backward; parameters keep their own
+    precision: Literal["fp32", "bf16"] = field(  # of forward and backward; parameters keep their own
+        default="fp32", metadata={"less_memory": "bf16"}
+    )
     sharding: Literal["auto", "full", "none"] = "auto"  # auto = full from 64M parameters on
-    gradient_checkpointing: bool = False  # recompute each block in backward: less memory, more time
+    gradient_checkpointing: bool = field(  # recompute each block in backward: less memory, more time
+        default=False, metadata={"less_memory": True}
+    )
     offload: tuple[str, ...] = ("weights", "optimizer", "gradients")  # what leaves the device for others
 
     def __post_init__(self) -> None:
@@ -31,8 +35,12 @@ class FSDPConfig:
 class HFRolloutConfig:
     """Generation in the trainer's process."""
 
-    max_running: int = 256  # responses generated at once on one rank
-    max_cache_tokens: int = 65536  # prompt and possible response tokens of the running rows together
+    max_running: int = field(  # responses generated at once on one rank
+        default=256, metadata={"less_memory": "half"}
+    )
+    max_cache_tokens: int = field(  # prompt and possible response tokens of the running rows together
+        default=65536, metadata={"less_memory": "half"}
+    )
     offload: tuple[str, ...] = ("weights", "cache")  # what leaves the device for others
 
     def __post_init__(self) -> None:

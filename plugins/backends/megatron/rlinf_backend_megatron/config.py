@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rlinf_core.errors import ConfigError
@@ -21,8 +21,12 @@ class MegatronConfig:
     expert_parallel: int = 1  # data-parallel ranks that share the experts of a layer
     sequence_parallel: bool = False  # split norms over the tensor-parallel ranks; needs TransformerEngine
     distributed_optimizer: bool = True  # shard the optimizer's state over data-parallel ranks
-    precision: Literal["fp32", "bf16"] = "fp32"  # of parameters; gradients and the optimizer's are float32
-    recompute: Literal["none", "selective", "full"] = "none"  # in backward: attention, or whole layers
+    precision: Literal["fp32", "bf16"] = field(  # of parameters; gradients and the optimizer's are float32
+        default="fp32", metadata={"less_memory": "bf16"}
+    )
+    recompute: Literal["none", "selective", "full"] = field(  # in backward: attention, or whole layers
+        default="none", metadata={"less_memory": "full"}
+    )
     offload: tuple[str, ...] = OFFLOADED  # what leaves the device for others
     preload: str = ""  # a Python file that is run before Megatron is imported; to try things on the CPU
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rlinf_core.errors import ConfigError
@@ -17,7 +17,9 @@ class SGLangConfig:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = (
         "auto"  # auto = the model's; no float32 on GPUs
     )
-    max_running: int = 256  # responses generated at once on one rank
+    max_running: int = field(  # responses generated at once on one rank
+        default=256, metadata={"less_memory": "half"}
+    )
     max_length: int = 0  # longest prompt and response together; 0 = the model's context
     memory_fraction: float = 0.4  # of a GPU's memory that weights and cache may take together
     tensor_parallel_size: int = 1  # devices that share each layer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rlinf_core.errors import ConfigError
@@ -15,7 +15,9 @@ class VLLMConfig:
     """How vLLM runs the model."""
 
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of its weights; auto = the model's
-    max_running: int = 256  # responses generated at once on one rank
+    max_running: int = field(  # responses generated at once on one rank
+        default=256, metadata={"less_memory": "half"}
+    )
     max_length: int = 0  # longest prompt and response together; 0 = the model's context
     memory_fraction: float = 0.4  # of a GPU's memory that weights and cache may take together
     cache_gb: float = 0.0  # of keys and values; 0 = what memory_fraction leaves, on the CPU 1

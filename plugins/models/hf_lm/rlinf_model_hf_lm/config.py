@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rlinf_core.errors import ConfigError
@@ -16,7 +16,9 @@ class HFLMConfig:
 
     path: str = ""  # directory, hub id, GGUF file, or "package:NAME" for the GGUF in a Python package
     preset: str = ""  # a small architecture with random weights, instead of `path`
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of the parameters
+    dtype: Literal["float32", "bfloat16", "float16"] = field(  # of the parameters
+        default="float32", metadata={"less_memory": "bfloat16"}
+    )
     decode_dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of rollout; auto = as `dtype`
     chat_template: Literal["auto", "always", "never"] = "auto"  # auto = for chat messages, not for texts
     system_prompt: str = ""  # put before the messages where the chat template is applied
