@@ -1,4 +1,4 @@
-"""Low-rank adapters (Hu et al. 2021) by peft, the same for every trainer, rollout and export."""
+"""Low-rank adapters by peft, the same for every trainer, rollout and export."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ def adapted_module(model: Model, lora: LoRAConfig, seed: int = 0) -> nn.Module:
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
+        use_rslora=lora.variant == "rslora",
+        use_dora=lora.variant == "dora",
         target_modules=_targets(module, lora.target_modules, model.adaptable(module), head),
     )
     with torch.random.fork_rng(devices=[]):

@@ -52,9 +52,13 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class LoRAConfig:
-    """Low-rank adapters (Hu et al. 2021); `rank=0` trains the whole model."""
+    """Low-rank adapters (Hu et al. 2021), rank-stabilised (Kalajdzievski 2023) or of directions alone (DoRA,
+    Liu et al. 2024); `rank=0` trains the whole model."""
 
     rank: int = 0  # of the adapters; 0 = none
+    variant: Literal["lora", "rslora", "dora"] = (
+        "lora"  # rslora: scaled by alpha / sqrt(rank); dora: directions, with learned lengths beside
+    )
     alpha: float = 16.0  # adapters are scaled by alpha / rank
     dropout: float = 0.0  # on the adapters' input
     target_modules: tuple[str, ...] = ("all-linear",)  # names of the modules that get adapters

@@ -36,6 +36,7 @@ class BackendCapabilities:
 
     modalities: frozenset[Modality] = frozenset({"text", "embodied"})
     lora: bool = False
+    lora_variants: frozenset[str] = frozenset({"lora"})  # with `lora`
     offload: bool = False
     precisions: frozenset[str] = frozenset({"fp32"})
     reference: bool = False  # can compute log-probabilities of the initial policy
@@ -52,6 +53,7 @@ class RolloutCapabilities:
     top_k: bool = True
     stop_texts: bool = True
     lora: bool = False
+    lora_variants: frozenset[str] = frozenset({"lora"})  # with `lora`
     abort: bool = False  # what is being generated can be interrupted and continued
     continues: bool = False  # goes on with responses that were `begun`, and ends them `until` it is told to
 

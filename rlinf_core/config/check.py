@@ -120,6 +120,19 @@ def _capabilities(config: RunConfig, specs: dict[str, Any], needs: AlgorithmNeed
                 f"lora.rank: {config.lora.rank} asks for adapters, but {' and '.join(without)} cannot use "
                 f"them; set lora.rank=0{came(config, 'lora.rank')}"
             )
+        yield from _variant(config, specs)
+
+
+def _variant(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
+    for section in ("backend", "rollout"):
+        if section in specs and specs[section].provides.lora:
+            known = specs[section].provides.lora_variants
+            if config.lora.variant not in known:
+                name = getattr(config, section).name
+                yield (
+                    f"lora.variant: {config.lora.variant!r} is not what {section} {name!r} can do; it knows "
+                    f"{', '.join(sorted(known))}{came(config, 'lora.variant')}"
+                )
 
 
 def _demonstrations(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:

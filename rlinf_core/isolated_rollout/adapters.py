@@ -51,6 +51,7 @@ class AdapterFolders:
             "peft_type": "LORA",
             "r": self.lora.rank,
             "lora_alpha": self.lora.alpha,
+            "use_rslora": self.lora.variant == "rslora",
             "target_modules": modules,
             "bias": "none",
             "task_type": "CAUSAL_LM",

@@ -38,7 +38,7 @@ PAGES = [
         for name in (
             *("index", "cli", "configuration", "data-and-rewards", "modes"),
             *("plugin-algorithm", "plugin-reward", "plugin-simulator", "plugin-dataset", "plugin-tracker"),
-            *("checkpoints", "report", "sft", "elastic"),
+            *("checkpoints", "report", "sft", "lora", "elastic"),
             "evaluation",
             "plugin-contracts",
             "algorithms",

@@ -6,6 +6,8 @@ from rlinf_backend_fsdp.config import FSDPConfig, HFRolloutConfig
 from rlinf_core.api import BackendCapabilities, RolloutCapabilities
 from rlinf_core.plugins import BackendSpec, RolloutSpec, hookimpl
 
+VARIANTS = frozenset({"lora", "rslora", "dora"})
+
 
 @hookimpl
 def rlinf_register_backends() -> list[BackendSpec]:
@@ -19,6 +21,7 @@ def rlinf_register_backends() -> list[BackendSpec]:
             rollout="hf",
             provides=BackendCapabilities(
                 lora=True,
+                lora_variants=VARIANTS,
                 offload=True,
                 precisions=frozenset({"fp32", "bf16"}),
                 reference=True,
@@ -38,6 +41,6 @@ def rlinf_register_rollouts() -> list[RolloutSpec]:
             summary="Generation in the trainer's process, sharing its weights",
             config=HFRolloutConfig,
             target="rlinf_backend_fsdp.rollout:HFRollout",
-            provides=RolloutCapabilities(lora=True, continues=True),
+            provides=RolloutCapabilities(lora=True, lora_variants=VARIANTS, continues=True),
         )
     ]

@@ -25,7 +25,9 @@ def rlinf_register_rollouts() -> list[RolloutSpec]:
             summary="Generation by vLLM, in a process of an environment of its own",
             config=VLLMConfig,
             target="rlinf_backend_vllm.engine:VLLMEngine",
-            provides=RolloutCapabilities(lora=True, abort=True, continues=True),
+            provides=RolloutCapabilities(
+                lora=True, lora_variants=frozenset({"lora", "rslora"}), abort=True, continues=True
+            ),
             isolation=Isolation(
                 lock="rlinf_backend_vllm/lock.txt",
                 imports=("vllm",),

@@ -150,4 +150,7 @@ def _dense(layer: Any) -> tuple[Tensor, Tensor | None]:
         for adapter in layer.active_adapters:
             if adapter in layer.lora_A:
                 weight = weight + layer.get_delta_weight(adapter).detach()
+                if adapter in layer.lora_magnitude_vector:  # of directions alone
+                    lengths = layer.lora_magnitude_vector[adapter].weight.detach()
+                    weight = weight * (lengths / weight.norm(dim=1))[:, None]
     return weight, base.bias
