@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rlinf_core.errors import CheckpointError
 from rlinf_core.roles.demonstrations import Demonstrations
@@ -14,9 +14,11 @@ from rlinf_core.types import Experience
 
 if TYPE_CHECKING:
     from rlinf_core.api import OptimizerConfig, Want
+    from rlinf_core.config.schema import RunConfig
     from rlinf_core.roles.estimates import Estimates
     from rlinf_core.roles.report import TrainReport
     from rlinf_core.roles.setup import Spaces
+    from rlinf_core.worker import WorkerContext
 
 
 class ActorWorker(Publisher, TrainedWorker):
@@ -24,13 +26,17 @@ class ActorWorker(Publisher, TrainedWorker):
 
     _demonstrations: Demonstrations | None = None  # while they are imitated
 
+    def __init__(self, context: WorkerContext, config: RunConfig, **more: Any) -> None:
+        super().__init__(context, config, **more)
+        self.checks = config.train.check_weights
+
     def imitate(self, batches: Sequence[Sequence[Experience]]) -> TrainReport:
         """One supervised step a batch."""
         return self.updater.imitate(batches)
 
     def imitate_recorded(self, first: int, count: int, size: int = 0) -> TrainReport:
-        """`count` supervised steps on recorded episodes, numbered on from `first`, of `size` decisions each (0 =
-        as a warm start)."""
+        """`count` supervised steps on recorded episodes, numbered on from `first`, of `size` decisions each
+        (0 = as a warm start)."""
         warm = self.config.warm_start
         if self._demonstrations is None:
             self._demonstrations = Demonstrations.load(

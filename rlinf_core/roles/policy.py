@@ -45,6 +45,7 @@ class PolicyWorker(Receiver):
 
     def __init__(self, context: WorkerContext, config: RunConfig, *, spaces: Spaces) -> None:
         super().__init__(context)
+        self.checks = config.train.check_weights
         self.model = build_model(config, spaces)
         self.module = build_acting_module(config, self.model).to(context.device).eval()
         self.version = -1

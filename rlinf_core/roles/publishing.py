@@ -22,6 +22,7 @@ class Publisher(Worker):
     """A worker whose weights others act with."""
 
     trainer: Trainer
+    checks = False  # checksums go along on one machine too
     _handles: Handles | None = None  # keeps what receivers look at
     _group: Group | None = None
 
@@ -66,6 +67,8 @@ class Publisher(Worker):
         yields = remote and self.context.rank == 0
         kept: list[Any] = []
 
+        checked = checked or self.checks
+
         def pass_on(buckets: Iterator[WeightBucket]) -> Iterator[WeightBucket]:
             for bucket in buckets:
                 if yields:
@@ -98,7 +101,7 @@ class Publisher(Worker):
         comes. All ranks take part in gathering."""
         for bucket in self.trainer.weights(trainable_only=trainable_only):
             if self.context.rank == 0 and self._group is not None:
-                told, joined = self._group.told(bucket, dtype, checked=checked)
+                told, joined = self._group.told(bucket, dtype, checked=checked or self.checks)
                 yield [told]
                 self._group.send(joined)
         return Published(self.trainer.version)
@@ -115,10 +118,11 @@ class Publisher(Worker):
     def lay_out(
         self, *, trainable_only: bool, in_use: Sequence[int], dtype: str
     ) -> list[SharedBucket] | None:
-        """Make room for the current weights, on rank 0; None where a rank does not hold parts of them."""
+        """Make room for the current weights, on rank 0; None where a rank does not hold parts of them, or one
+        of them is to tell checksums of the whole."""
         import torch
 
-        parts = self.trainer.parts(trainable_only=trainable_only)
+        parts = None if self.checks else self.trainer.parts(trainable_only=trainable_only)
         if parts is None:
             return None
         version, buckets = self.trainer.version, list(parts)

@@ -19,22 +19,18 @@ class Relaying:
     def __init__(self) -> None:
         self._chain: list[Member] = []
 
-    def send(self, parties: Sequence[Party], sent: Stream, *, checked: bool) -> list[Shown]:
+    def send(self, parties: Sequence[Party], sent: Stream) -> list[Shown]:
         """To the first receiver of each; returns what those show to others of their machines."""
         relays = frozenset(party.members[0][1] for party in parties if len(party.members) > 1)
         ordered = sorted(parties, key=lambda party: bool(party.reach))  # the driver's machine has none
         firsts = [party.members[0] for party in ordered]
         if len(parties) < CHAIN_FROM or not all(party.reach for party in ordered[1:]):
-            each = WorkerGroup("receivers", firsts).stage(
-                "receive", sent, route="broadcast", relays=relays, checked=checked
-            )
+            each = WorkerGroup("receivers", firsts).stage("receive", sent, route="broadcast", relays=relays)
             return each.collect()
         self._link(firsts)
         chain, self._chain = self._chain, []  # one that has failed is not used again
-        rest = WorkerGroup("receivers", firsts[1:]).call("take_on", relays=relays, checked=checked)
-        first = WorkerGroup("receivers", firsts[:1]).stage(
-            "receive", sent, relays=relays, checked=checked, linked=True
-        )
+        rest = WorkerGroup("receivers", firsts[1:]).call("take_on", relays=relays)
+        first = WorkerGroup("receivers", firsts[:1]).stage("receive", sent, relays=relays, linked=True)
         shown: list[Shown] = rest.guard(first).collect()
         shown += [each for found in rest.wait() for each in found]
         self._chain = chain

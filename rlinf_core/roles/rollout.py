@@ -44,6 +44,7 @@ class RolloutWorker(Receiver):
 
     def __init__(self, context: WorkerContext, config: RunConfig) -> None:
         super().__init__(context)
+        self.checks = config.train.check_weights
         self.engine = build_engine(config, context.device)
 
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:

@@ -43,7 +43,6 @@ class WeightSync:
     def __init__(self, actor: WorkerGroup, receivers: WorkerGroup) -> None:
         self.actor = actor
         self.version = -1
-        self.checked = False  # checksums are compared on one machine too
         self.metrics: dict[str, float] = {}  # of the last update that went to other processes
         self._receivers = receivers
         self._parties = Parties(actor, receivers)
@@ -152,7 +151,7 @@ class WeightSync:
         for way, party in self._parties.on_device.items():
             late = [each for each in party.members if each in new]
             if late:
-                _receive(late, self._publish({}, way, whole=True, to=late)).collect()
+                self._receive(late, self._publish({}, way, whole=True, to=late)).collect()
         near = self._parties.near
         late = [each for each in near.members if each in new]
         if late:
@@ -186,7 +185,7 @@ class WeightSync:
         """A version to those who are reached in this way."""
         near = self._parties.near
         if transport in self._parties.on_device:
-            _receive(self._parties.on_device[transport].members, sent).collect()
+            self._receive(self._parties.on_device[transport].members, sent).collect()
         elif transport is Transport.SOCKET:
             self._relay(list(self._parties.far.values()), sent, whole=whole)
         elif near.members:
@@ -200,7 +199,7 @@ class WeightSync:
             return
         for party in parties:
             party.first = party.members[0]
-        passed = self._relaying.send(parties, sent, checked=self.checked)
+        passed = self._relaying.send(parties, sent)
         calls = []
         for party in parties:
             shown = [each.bucket for each in passed if each.by == party.members[0][1]]
@@ -247,9 +246,9 @@ class WeightSync:
                 Stream.of([]),
                 trainable_only=not whole,
                 dtype=self._parties.dtype,
-                checked=whole or self.checked,
+                checked=whole,
             )
-        if transport is Transport.SHARED_MEMORY and not local and not self.checked:
+        if transport is Transport.SHARED_MEMORY and not local:
             filled = self._filling.publish(
                 trainable_only=not whole, in_use=sorted(self._held), dtype=self._parties.dtype
             )
@@ -265,7 +264,7 @@ class WeightSync:
             in_use=sorted(self._held),
             live=self._live,
             dtype=self._parties.dtype,
-            checked=self.checked or (whole and direct is not None),  # of devices no update goes unlooked at
+            checked=whole and direct is not None,  # of devices no update goes unlooked at
             readers=[name for _, name in readers],
         )
 

@@ -43,6 +43,7 @@ class Shown:
 class Receiver(Worker, ABC):
     """A worker that acts with the actor's weights."""
 
+    checks = False  # checksums go along with what it shows to others
     _group: Group | None = None
 
     @cached_property
@@ -95,12 +96,11 @@ class Receiver(Worker, ABC):
         chunks: Iterator[list[Sent]],
         *,
         relays: frozenset[str] = frozenset(),
-        checked: bool = False,
         linked: bool = False,
     ) -> Generator[list[Shown], None, int]:
         """As `load_weights`, from another process. Changes of a version that is here already are passed over.
-        One of the `relays` shows what it got to others of its machine, `checked` with checksums. `linked`:
-        what comes is passed on to the next machine, and comes from the one before, where there is one."""
+        One of the `relays` shows what it got to others of its machine. `linked`: what comes is passed on to
+        the next machine, and comes from the one before, where there is one."""
         sent = self._of_one_version(self.links.passing(chunks) if linked else chunks)
         first = next(sent, None)
         if first is None or (isinstance(first, DeltaBucket) and self.patched.has(first)):
@@ -111,14 +111,14 @@ class Receiver(Worker, ABC):
         opened: Iterator[WeightBucket] = map(self._opened, itertools.chain([first], sent))
         if self.context.name in relays:
             whole = isinstance(first, DeltaBucket) and first.base < 0
-            opened = self._showing(opened, shown, whole=whole, checked=checked)
+            opened = self._showing(opened, shown, whole=whole)
         version = self.load_weights(opened)
         yield from ([each] for each in shown)
         return version
 
-    def take_on(self, *, relays: frozenset[str], checked: bool) -> list[Shown]:
+    def take_on(self, *, relays: frozenset[str]) -> list[Shown]:
         """As `receive`, from the machine before."""
-        chunks = self.receive(iter(()), relays=relays, checked=checked, linked=True)
+        chunks = self.receive(iter(()), relays=relays, linked=True)
         return [each for chunk in chunks for each in chunk]
 
     @on_host
@@ -169,12 +169,12 @@ class Receiver(Worker, ABC):
         return self.patched.open(bucket)
 
     def _showing(
-        self, buckets: Iterable[WeightBucket], shown: list[Shown], *, whole: bool, checked: bool = False
+        self, buckets: Iterable[WeightBucket], shown: list[Shown], *, whole: bool
     ) -> Iterator[WeightBucket]:
         """The buckets, and where each lies then. Those who look at it do nothing while it changes."""
         for number, bucket in enumerate(buckets):
             if not number:
                 self.board.begin(bucket.version, (), whole=whole, live=True)
-            shown.append(Shown(self.context.name, self.board.write(bucket, checked=checked)))
+            shown.append(Shown(self.context.name, self.board.write(bucket, checked=self.checks)))
             yield bucket
         self.board.end()

@@ -32,10 +32,11 @@ def hosts() -> Iterator[list[Host]]:
 
 
 def groups(
-    hosts: list[Host], receivers: int = 1, *, live: bool = False, **options: Any
+    hosts: list[Host], receivers: int = 1, *, live: bool = False, checks: bool = False, **options: Any
 ) -> tuple[WorkerGroup, WorkerGroup]:
     actor, *others = hosts[: 1 + receivers]
-    sender = WorkerGroup.create("actor", "weight_workers:Sender", [actor], {"live": live}, ["cpu"], 0)
+    own, options = {"live": live, "checks": checks}, {"checks": checks, **options}
+    sender = WorkerGroup.create("actor", "weight_workers:Sender", [actor], own, ["cpu"], 0)
     devices = ["cpu"] * receivers
     return sender, WorkerGroup.create("rollout", "weight_workers:Taker", others, options, devices, 0)
 
@@ -63,9 +64,8 @@ def held(receivers: WorkerGroup) -> list[Sent]:
 def test_all_receivers_hold_the_actors_version_after_each_update(
     made: Make, apart: bool, checked: bool
 ) -> None:
-    actor, receivers = made(receivers=2, pretends_to_be_far=apart)
+    actor, receivers = made(receivers=2, pretends_to_be_far=apart, checks=checked)
     sync = WeightSync(actor, receivers)
-    sync.checked = checked
     for version in range(4):
         sync()
         assert held(receivers) == [(version, parameters(version))] * 2

@@ -64,8 +64,11 @@ class Weights:
 class Sender(Publisher):
     """Has weights that change."""
 
-    def __init__(self, context: WorkerContext, *, live: bool = False, accelerator: str = "") -> None:
+    def __init__(
+        self, context: WorkerContext, *, live: bool = False, accelerator: str = "", checks: bool = False
+    ) -> None:
         super().__init__(context)
+        self.checks = checks
         self._accelerator = accelerator
         self.trainer: Any = Weights(
             live=live, rank=context.rank, ranks=context.world_size, device=context.device
@@ -97,8 +100,10 @@ class Taker(Receiver):
         machines: bool = False,
         accelerators: Sequence[str] = (),
         opens_no_handles: bool = False,
+        checks: bool = False,
     ) -> None:
         super().__init__(replace(context, reach="127.0.0.1") if machines else context)
+        self.checks = checks
         self._machines = machines
         self._accelerator = accelerators[context.rank] if accelerators else ""
         self._opens_handles = not opens_no_handles
