@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import threading
@@ -210,8 +211,11 @@ class Movable(Worker, ABC):
 
     @on_host
     def has_moved(self) -> None:
-        """Everybody has what it needs."""
+        """Everybody has what it needs: what was before may go."""
         self.stay()
+        gc.unfreeze()
+        gc.collect()  # modules refer to themselves
+        gc.freeze()
 
     @property
     def _present(self) -> Moving:

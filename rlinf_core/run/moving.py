@@ -67,11 +67,11 @@ class Regrouped:
         """Begin to; `extra` is told to new ranks alone."""
         target, kwargs = self.crew.recipe(self.name, self.seat)
         for rank, device in enumerate(self.after):
-            context = WorkerContext(
-                f"{self.name}[{rank}]", rank, self.size, self.crew.device(device), self.crew.config.seed
-            )
+            stays = device in self.before
+            name = self.group.members[self.before.index(device)][1] if stays else f"{self.name}[{rank}]"
+            context = WorkerContext(name, rank, self.size, self.crew.device(device), self.crew.config.seed)
             self._specs[rank] = WorkerSpec(context.name, target, {**kwargs, "context": context})
-            if device not in self.before:
+            if not stays:
                 told = replace(self._specs[rank], kwargs={**kwargs, **extra, "context": context})
                 self._creating.append((rank, self.host(device).create(told)))
 
@@ -114,12 +114,8 @@ class Regrouped:
         """In rank order, those that stay under the names that they have."""
         found = []
         for rank, device in enumerate(self.after):
-            stays = device in self.before
-            found.append(
-                self.group.members[self.before.index(device)]
-                if stays
-                else (self.host(device), self._specs[rank].name)
-            )
+            host = self.group.members[self.before.index(device)][0] if device in self.before else None
+            found.append((host or self.host(device), self._specs[rank].name))
         return found
 
     def leaving(self) -> list[Member]:

@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ FOLDER = "scale"
 OPEN = "open"
 ANSWER = ".answer.json"
 _LOOK_S = 0.1
+_LOCK_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class ScaleDesk:
         for left in self._folder.glob("*.json"):
             left.unlink()
         self._lock = os.open(self._folder / OPEN, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(self._lock, output)
         self._open: dict[str, Request] = {}
 
     def new(self) -> list[Request]:
@@ -80,7 +82,10 @@ class ScaleDesk:
         """Refuse what is open; nothing is answered from here on."""
         for request in [*self._open.values(), *self.new()]:
             self.answer(request, state="refused", error=why)
+        (self._folder / OPEN).unlink(missing_ok=True)
         os.close(self._lock)
+        with suppress(OSError):  # there are answers in it
+            self._folder.rmdir()
 
     def _write(self, name: str, facts: Mapping[str, Any]) -> None:
         _put(self._folder / f"{name}{ANSWER}", facts)
@@ -136,6 +141,22 @@ def is_open(run: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def _lock(handle: int, output: Path) -> None:
+    """Raises `ConfigError` where another run has the lock; those who look whether one has hold it briefly."""
+    end = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                os.close(handle)
+                raise ConfigError(
+                    f"output: another run goes on in {output}; wait for its end, or name another folder"
+                ) from None
+            time.sleep(0.01)
 
 
 def _refuse_idle(run: Path) -> None:

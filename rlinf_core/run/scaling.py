@@ -176,7 +176,7 @@ class Scaling:
 
     def _give_up(self, step: int, pending: Pending, why: str) -> None:
         self._pending = None
-        self._tidying = Background(lambda: _abandon(pending))
+        self._tidying = Background(lambda: self._abandon(pending))
         self._refuse(step, pending.wish, why)
 
     def _refuse(self, step: int, wish: Wish, why: str, *, done: bool = False) -> None:
@@ -213,17 +213,20 @@ class Scaling:
 
     def _tidy(self, change: Change) -> None:
         change.tidy()
-        used = {device for part in change.plan.assignments.values() for device in part.devices}
-        self._graph.crew.hosts.keep(used)
+        self._keep_used()
+
+    def _abandon(self, pending: Pending) -> None:
+        pending.preparing.join()
+        pending.change.abandon()
+        self._keep_used()  # one of those that were started may have died
+
+    def _keep_used(self) -> None:
+        parts = self._graph.plan.assignments.values()
+        self._graph.crew.hosts.keep({device for part in parts for device in part.devices})
 
     @staticmethod
     def _counts(plan: Plan) -> dict[str, int]:
         return {name: len(part.devices) for name, part in plan.assignments.items()}
-
-
-def _abandon(pending: Pending) -> None:
-    pending.preparing.join()
-    pending.change.abandon()
 
 
 def planned_wishes(config: RunConfig) -> list[Wish]:

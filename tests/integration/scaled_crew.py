@@ -18,9 +18,12 @@ from rlinf_core.config.compose import compose
 from rlinf_core.config.options import Options
 from rlinf_core.config.schema import RunConfig
 from rlinf_core.flows.flow import StepResult
+from rlinf_core.flows.parts import Parts
+from rlinf_core.roles.moving import Background
+from rlinf_core.run.ahead import RunAhead
 from rlinf_core.run.compose import RunGraph, make_flow, make_source
 from rlinf_core.run.crew import Crew
-from rlinf_core.run.moving import Moved
+from rlinf_core.run.moving import Change, Moved
 from rlinf_core.run.seats import Hosts
 from rlinf_core.schedule.plan import Assignment, Plan
 
@@ -42,6 +45,15 @@ TEXT = (
     "algo=grpo",
     "algo.group_size=4",
 )
+ROBOT = (
+    "simulator={name: gymnasium, id: InvertedPendulum-v5, max_episode_steps: 12, success_return: 12}",
+    "model=mlp_policy",
+    "algo={name: grpo, group_size: 4}",
+    "train={steps: 40, prompts_per_step: 4, num_envs: 8}",
+    "optimizer.lr=0.01",
+    "optimizer.eps=1e-3",
+    "trackers=[]",
+)
 Counts = Mapping[str, int]
 
 
@@ -62,6 +74,11 @@ class Machine:
         config = compose(Options(overrides=(*TEXT, reward, *words)))
         return replace(config, output=str(self.folder))
 
+    def robot(self, *words: str) -> RunConfig:
+        """The settings of an embodied task."""
+        config = compose(Options(overrides=(*ROBOT, *words)))
+        return replace(config, output=str(self.folder))
+
     def crew(self, config: RunConfig) -> Crew:
         """Without groups yet."""
         return Crew(config, self.engine, Hosts(self.devices, self.others))
@@ -70,23 +87,43 @@ class Machine:
 class Job:
     """Steps of a run, and changes between them."""
 
-    def __init__(self, crew: Crew, counts: Counts) -> None:
+    def __init__(self, crew: Crew, first: Plan) -> None:
         self.crew = crew
-        crew.place(plan(counts))
-        self.graph = RunGraph(crew.engine, crew, plan(counts), make_flow(crew))
-        self.source = make_source(crew.config)
+        crew.place(first)
+        self.graph = RunGraph(crew.engine, crew, first, make_flow(crew))
+        config = crew.config
+        self.source = make_source(config)
+        lag = config.train.max_staleness
+        parts = Parts(config.sampling.max_new_tokens, lag) if config.train.partial_rollouts else None
+        self.ahead = RunAhead(lag, config.train.steps, self.source.train, parts)
         self.steps: list[StepResult] = []
 
     def step(self) -> StepResult:
         """The next one."""
-        step = len(self.steps)
-        self.steps.append(self.graph.flow.step(self.source.train(step), step))
+        self.steps.append(self.ahead.step(self.graph.flow, len(self.steps)))
         return self.steps[-1]
 
-    def scale(self, counts: Counts) -> list[Moved]:
+    def scale(self, wanted: Plan) -> list[Moved]:
         """Other numbers of ranks."""
-        change = self.crew.change(plan(counts))
+        return self.carry_out(self.prepared(wanted))
+
+    def scale_beside_a_step(self, wanted: Plan) -> list[Moved]:
+        """The same, prepared while a step is made."""
+        change = self.crew.change(wanted)
+        preparing = Background(change.prepare)
+        self.step()
+        preparing.wait()
+        return self.carry_out(change)
+
+    def prepared(self, wanted: Plan) -> Change:
+        """A change that is ready."""
+        change = self.crew.change(wanted)
         change.prepare()
+        return change
+
+    def carry_out(self, change: Change) -> list[Moved]:
+        """Between two steps."""
+        self.ahead.settle()
         found = self.graph.go(change)
         change.tidy()
         return found
@@ -106,11 +143,11 @@ def plan(counts: Counts) -> Plan:
     return Plan({name: Assignment(tuple(range(count))) for name, count in counts.items()})
 
 
-def trained(crew: Crew, counts: Sequence[Counts]) -> Job:
-    """A step with each of these numbers of ranks."""
-    job = Job(crew, counts[0])
+def trained(crew: Crew, plans: Sequence[Plan]) -> Job:
+    """A step by each of these plans."""
+    job = Job(crew, plans[0])
     try:
-        for before, now in zip([counts[0], *counts], counts, strict=False):
+        for before, now in zip([plans[0], *plans], plans, strict=False):
             if now != before:
                 job.scale(now)
             job.step()

@@ -97,6 +97,15 @@ def test_a_file_that_is_no_request_is_answered_and_hurts_nobody(tmp_path: Path) 
     assert desk.new() == []
 
 
+def test_two_runs_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
+    desk = ScaleDesk(tmp_path)
+    with pytest.raises(ConfigError, match="another run goes on in"):
+        ScaleDesk(tmp_path)
+    desk.close("the run has ended")
+    ScaleDesk(tmp_path).close("the run has ended")
+    assert not (tmp_path / "scale").exists()
+
+
 def test_requests_have_a_deadline() -> None:
     assert Request("1", {"actor": 2}, time.time() - 1.0).late
     assert not Request("1", {"actor": 2}, time.time() + 60.0).late

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from rlinf_core.types import Sampling
 
 if TYPE_CHECKING:
     from rlinf_backend_fsdp.config import FSDPConfig
+
+ALIGNED = 64  # bytes
 
 
 @dataclass
@@ -90,14 +93,32 @@ def build_ground(
     return Ground(config, model, lora, seed, Blueprint.of(policy), reference), policy, frozen
 
 
-def materialise(policy: PolicyModule, device: torch.device) -> None:
-    """Give hollow parameters memory, whose values are arbitrary; tied ones stay tied."""
+class Room:
+    """Memory that was touched before it is needed: the system gives out pages one by one, which takes longer
+    than to fill them."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self._bytes = torch.empty(size, dtype=torch.uint8, device=device).zero_()
+        self._used = 0
+
+    def like(self, tensor: Tensor) -> Tensor:
+        """A tensor of that shape and dtype, zero where nobody has written; new memory once all is used."""
+        begin = -(-self._used // ALIGNED) * ALIGNED
+        if begin + tensor.nbytes > self._bytes.numel() or not tensor.nbytes:
+            return torch.zeros(tensor.shape, dtype=tensor.dtype, device=self._bytes.device)
+        self._used = begin + tensor.nbytes
+        return self._bytes[begin : self._used].view(tensor.dtype).view(tensor.shape)
+
+
+def materialise(policy: PolicyModule, device: torch.device, room: Callable[[Tensor], Tensor]) -> None:
+    """Give hollow parameters memory that `room` makes for each; tied ones stay tied."""
     made: dict[int, nn.Parameter] = {}
     state: dict[str, Tensor] = {}
     for name, parameter in policy.named_parameters(remove_duplicate=False):
         if id(parameter) not in made:
-            room = torch.empty_like(parameter, device=device)
-            made[id(parameter)] = nn.Parameter(room, requires_grad=parameter.requires_grad)
+            made[id(parameter)] = nn.Parameter(
+                filled(parameter.detach(), room), requires_grad=parameter.requires_grad
+            )
         state[name] = made[id(parameter)]
     policy.load_state_dict(state, strict=False, assign=True)  # which FSDP is told of
     for part in policy.modules():
@@ -108,6 +129,20 @@ def materialise(policy: PolicyModule, device: torch.device) -> None:
 def local(tensor: Tensor) -> Tensor:
     """This rank's part of it."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach()
+
+
+def filled(hollow: Tensor, room: Callable[[Tensor], Tensor]) -> Tensor:
+    """A tensor like this one, distributed as it is."""
+    if not isinstance(hollow, DTensor):
+        return room(hollow)
+    return DTensor.from_local(
+        room(hollow.to_local()),
+        hollow.device_mesh,
+        hollow.placements,
+        run_check=False,
+        shape=hollow.shape,
+        stride=hollow.stride(),
+    )
 
 
 def _hollow(policy: PolicyModule) -> PolicyModule:

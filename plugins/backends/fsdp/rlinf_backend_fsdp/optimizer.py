@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -14,7 +15,13 @@ from rlinf_core.api import OptimizerConfig, StepStats
 class Optimizer:
     """One optimizer and schedule; made anew by `reset_optimizer`."""
 
-    def __init__(self, config: OptimizerConfig, total_steps: int, leaves: Leaves) -> None:
+    def __init__(
+        self,
+        config: OptimizerConfig,
+        total_steps: int,
+        leaves: Leaves,
+        room: Callable[[Tensor], Tensor] = torch.zeros_like,
+    ) -> None:
         self.config = config
         self.total_steps = total_steps
         self.leaves = leaves
@@ -22,8 +29,8 @@ class Optimizer:
         self.skipped_steps = 0
         self._moments: dict[str, list[Tensor]] = {
             "step": [torch.zeros((), device=leaf.device) for leaf in leaves.leaves],
-            "exp_avg": [torch.zeros_like(leaf, requires_grad=False) for leaf in leaves.leaves],
-            "exp_avg_sq": [torch.zeros_like(leaf, requires_grad=False) for leaf in leaves.leaves],
+            "exp_avg": [room(leaf.detach()) for leaf in leaves.leaves],
+            "exp_avg_sq": [room(leaf.detach()) for leaf in leaves.leaves],
         }
 
     def step(self, denominator: float) -> StepStats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from rlinf_backend_fsdp.checkpoint import targets
-from rlinf_backend_fsdp.ground import Body, Ground, materialise
+from rlinf_backend_fsdp.ground import ALIGNED, Body, Ground, Room, filled, materialise
 from rlinf_backend_fsdp.leaves import Leaves
 from rlinf_backend_fsdp.optimizer import Optimizer
 from rlinf_backend_fsdp.policy import PolicyModule, shard, wants_sharding
@@ -95,12 +96,14 @@ class Rebuild(Resize):
         self._body: Body | None = None
 
     def allocate(self) -> None:
-        """All of it where parameters are whole."""
+        """Memory for everything; where parameters are whole all is built in it."""
+        device = torch.device(self._context.device)
+        used = [each.nbytes for each in self.blocks if self._sharded or not each.name.startswith("model.")]
+        self._room = Room(sum(used) + ALIGNED * len(used), device)
         if not self._sharded:
-            device = torch.device(self._context.device)
             self._build(World(self._context.rank, self._context.world_size, device))
-            for tensor in self._state().values():
-                tensor.zero_()  # memory that was touched is faster to fill
+            for parameter in self._policy.parameters():
+                parameter.detach().zero_()  # trained ones were touched when they were joined
 
     def enter(self) -> Held:
         """Meet the new ranks; sharded parameters are made now, as they need a process group."""
@@ -141,12 +144,14 @@ class Rebuild(Resize):
             if policy is not None:
                 if self._sharded:
                     shard(policy, self._ground.model, self._ground.config, world)
-                materialise(policy, world.device)
+                kept = self._sharded or policy is self._copy
+                empty = partial(torch.empty_like, device=world.device)
+                materialise(policy, world.device, self._room.like if kept else empty)
         leaves = Leaves(self._policy.named(), world)
-        optimizer = Optimizer(self._facts.optimizer, self._facts.total_steps, leaves)
+        optimizer = Optimizer(self._facts.optimizer, self._facts.total_steps, leaves, self._room.like)
         reference = Reference(self._policy, self._copy, adapters=self._ground.lora.rank > 0)
         if self._facts.marked:
-            reference.marked = {n: torch.empty_like(t) for n, t in leaves.parameters().items()}
+            reference.marked = {n: filled(t, self._room.like) for n, t in leaves.parameters().items()}
         self._body = Body(world, self._policy, reference, self._sharded, leaves, optimizer)
 
     def _state(self) -> dict[str, Tensor]:

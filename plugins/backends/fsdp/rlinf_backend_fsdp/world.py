@@ -60,7 +60,8 @@ def join_world(context: TrainerContext) -> World:
             f"backend fsdp: a trainer of {context.world_size} ranks was asked for, but this process belongs "
             f"to a process group of {dist.get_world_size()}"
         )
-    mesh = init_device_mesh(device.type, (context.world_size,), mesh_dim_names=("data",))
+    name = f"data{context.rank}"  # torch keeps what it found for equal meshes, also of another rank
+    mesh = init_device_mesh(device.type, (context.world_size,), mesh_dim_names=(name,))
     return World(context.rank, context.world_size, device, mesh, owner)
 
 
