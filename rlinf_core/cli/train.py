@@ -86,7 +86,10 @@ def _run(
                 config, dumped, view, engine, resume=resume, allow_changes=allow_changes
             )
         except (WorkerError, MemoryError) as err:
-            raise explained(err, config) from err
+            told = explained(err, config)
+            if told is err:
+                raise
+            raise told from err
         except KeyboardInterrupt:
             view.stopped(resumable=(Path(config.output) / "config.yaml").exists())
             raise typer.Exit(INTERRUPTED) from None
