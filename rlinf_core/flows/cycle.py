@@ -64,16 +64,26 @@ class _Round:
         self._began = 0.0
 
     def stream(self) -> Stream:
-        chunks = self._once(self._groups) if self._mender is None else self._mended(self._mender)
+        """The first round begins at once: what follows may be queued behind it in the same processes."""
+        if self._mender is None:
+            chunks = self._once(self._begin(self._groups))
+        else:
+            asked = list(self._groups)
+            chunks = self._mended(self._mender, self._begin(Stream.of(asked)), asked)
         return Stream(chunks, result=lambda: self._reports, cancel=self._cancel)
 
     def _cancel(self) -> None:
         if self._now is not None:
             self._now.cancel()
 
-    def _once(self, groups: Stream) -> Iterator[list[Trajectory]]:
+    def _begin(self, groups: Stream) -> Callable[[], None]:
         self._began = time.monotonic()
         self._now, end = self._cycle.begin(groups, self._greedy)
+        return end
+
+    def _once(self, end: Callable[[], None]) -> Iterator[list[Trajectory]]:
+        if self._now is None:
+            raise RuntimeError("a round that has not begun")
         for chunk in self._now:
             fresh = [row for row in chunk if (row.group, row.replica) not in self._came]
             self._came.update((row.group, row.replica) for row in fresh)
@@ -81,11 +91,12 @@ class _Round:
         end()
         self._reports = self._now.result
 
-    def _mended(self, mender: Mender) -> Iterator[list[Trajectory]]:
-        asked: Sequence[list[EpisodeRequest]] = list(self._groups)
-        for _ in range(_IN_COMPANY):
+    def _mended(
+        self, mender: Mender, first: Callable[[], None], asked: Sequence[list[EpisodeRequest]]
+    ) -> Iterator[list[Trajectory]]:
+        for number in range(_IN_COMPANY):
             try:
-                yield from self._once(Stream.of(asked))
+                yield from self._once(self._begin(Stream.of(asked)) if number else first)
                 return
             except WorkerError as error:
                 mender.mend_cycle(error, self._began)
@@ -96,7 +107,7 @@ class _Round:
     def _alone(self, request: EpisodeRequest, mender: Mender) -> Iterator[list[Trajectory]]:
         before = self._reports
         try:
-            yield from self._once(Stream.of([[request]]))
+            yield from self._once(self._begin(Stream.of([[request]])))
             self._reports = [*before, *self._reports]
         except WorkerDied as death:
             mender.mend_cycle(death, self._began)
