@@ -54,6 +54,9 @@ class _StageRun:
         self._errors: list[BaseException] = []
         self._over = False
         self._work: Channel[Chunk] = Channel()  # of a shared stage: what no rank has taken yet
+        self._lock = threading.Lock()
+        self._asking: set[StageCall] = set()  # ranks that may be about to be sent a chunk
+        self._ended = False  # there are no more
         self._feeder = threading.Thread(target=self._feed, name="stage-feeder", daemon=True)
         self._feeder.start()
 
@@ -157,13 +160,19 @@ class _SharedRun(_StageRun):
         for chunk in call:
             if chunk:
                 yield chunk
+            with self._lock:
+                self._asking.add(call)
             try:
                 work = self._work.get()
-            except ChannelClosed:  # for all: a rank that hangs in its last chunk is seen to be late
-                for each in self.calls:
-                    each.close()
+            except ChannelClosed:
+                self._ended = True
             else:
                 call.send(work)
+            with self._lock:
+                self._asking.discard(call)
+                last = [each for each in self.calls if self._ended and each not in self._asking]
+            for each in last:  # for all: a rank that hangs in its last chunk is seen to be late
+                each.close()
 
 
 def _drain(chunks: Iterator[Chunk], merged: Channel[Chunk | None], failures: Channel[BaseException]) -> None:

@@ -217,5 +217,5 @@ def test_a_stage_may_end_before_its_input(group_of: Make) -> None:
 
 
 def test_only_marked_methods_are_stages(group_of: Make) -> None:
-    with pytest.raises(WorkerError, match=r"no stage 'echo'; methods marked @stage: burst, double"):
+    with pytest.raises(WorkerError, match=r"no stage 'echo'; methods marked @stage: ask, burst, double"):
         group_of(1).stage("echo", Stream.of([])).collect()

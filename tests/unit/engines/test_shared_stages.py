@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from rlinf_core.comm import Stream
 from rlinf_core.errors import RewardError, WorkerError
 from rlinf_core.worker import WorkerGroup
+from rlinf_core.worker.stage_run import Router, _SharedRun
 
 Make = Callable[..., WorkerGroup]
 MB = 2**20
@@ -88,3 +91,48 @@ def test_who_stops_looking_stops_the_ranks(group_of: Make) -> None:
         break
     stage.cancel()
     assert group.call("echo", 5).wait(20) == [5, 5]
+
+
+def test_a_rank_that_has_just_taken_the_last_chunk_is_not_closed_by_one_that_finds_none() -> None:
+    """The first rank takes the only chunk and is slow to hand it over; the second has found by then that
+    there are no more."""
+
+    class Call:
+        def __init__(self) -> None:
+            self.got: list[list[int]] = []
+            self.over = threading.Event()
+
+        def __iter__(self) -> Iterator[list[int]]:
+            yield []
+            if self.got or self.over.wait(10):
+                yield from self.got
+            assert self.over.wait(10)
+
+        def send(self, chunk: list[int]) -> None:
+            assert not self.over.is_set(), "closed before its last chunk"
+            self.got.append(chunk)
+
+        def close(self) -> None:
+            self.over.set()
+
+        def cancel(self) -> None:
+            self.over.set()
+
+    calls: list[Any] = [Call(), Call()]
+    ready = threading.Event()
+
+    def source() -> Iterator[list[int]]:
+        assert ready.wait(10)
+        yield [7]
+
+    run = _SharedRun(calls, Stream.of(source()), Router(2, "shared", len))
+    take = run._work.get
+
+    def slowly(*args: Any, **kwargs: Any) -> list[int]:
+        work = take(*args, **kwargs)
+        time.sleep(0.3)
+        return work
+
+    run._work.get = slowly  # type: ignore[method-assign]
+    ready.set()
+    assert list(run.outputs()) == [[7]]
