@@ -12,6 +12,7 @@ from rlinf_backend_fsdp.world import World
 from rlinf_core.errors import ModelError
 
 LARGE = 2.0**8  # from here on float32 has no finer steps than 2^-15
+BLOCK = 1 << 15
 FINE, COARSE = 2.0**44, 2.0**16  # of smaller elements and of large ones: steps of the whole numbers in 1
 MOST_FINE, MOST_COARSE = 2.0**18, 2.0**46  # that an element may add up to: what int64 holds, halved
 
@@ -33,8 +34,8 @@ class Parts:
     def close(self, gradients: Sequence[Tensor]) -> None:
         """Take a part's gradients, which become zero."""
         self.closed += 1
-        peaks = [float(gradient.abs().max()) for gradient in gradients if gradient.numel()]
-        peak = math.nan if any(map(math.isnan, peaks)) else max(peaks, default=0.0)
+        ends = [float(end) for gradient in gradients if gradient.numel() for end in torch.aminmax(gradient)]
+        peak = math.nan if any(map(math.isnan, ends)) else max(map(abs, ends), default=0.0)
         self._peaks[0] += min(peak, LARGE)
         if not peak < LARGE:
             self._peaks[1] += peak
@@ -76,13 +77,21 @@ class Parts:
     def _add(self, gradients: Sequence[Tensor], *, split: bool) -> None:
         if split and not self.large:
             self.large = [_room(gradient) for gradient in gradients]
-        for number, gradient in enumerate(gradients):
-            exact = gradient.double()
-            if split:
-                large = torch.where(exact.abs() >= LARGE, exact, 0.0)
-                self.large[number] += large.mul(COARSE).round_().to(torch.int64)
-                exact -= large
-            self.totals[number] += exact.mul_(FINE).round_().to(torch.int64)
+        sums = [self.totals, self.large] if split else [self.totals]
+        for gradient, total, *large in zip(gradients, *sums, strict=True):
+            blocks = [_blocks(tensor) for tensor in (gradient, total, *large)]
+            for each, fine, *coarse in zip(*blocks, strict=True):
+                exact = each.double()
+                for room in coarse:
+                    part = torch.where(exact.abs() >= LARGE, exact, 0.0)
+                    exact -= part
+                    room += part.mul_(COARSE).round_().to(torch.int64)
+                fine += exact.mul_(FINE).round_().to(torch.int64)
+
+
+def _blocks(tensor: Tensor) -> Sequence[Tensor]:
+    """Pieces that stay in a processor's cache while they are worked on."""
+    return tensor.flatten().split(BLOCK) if tensor.device.type == "cpu" else [tensor]
 
 
 def _room(gradient: Tensor) -> Tensor:
