@@ -14,7 +14,10 @@ uses what it was given. `patch_...`: what is sent to another machine after one s
 parameters' float32 copies, measured on four layers and scaled to all parameters: the share of entries that
 changed, bytes over those of the whole, milliseconds to find, encode, apply and check them. `control_ms`:
 the median time of small messages on one connection of the network while a message of a gigabyte passes,
-which takes `control_behind_ms`.
+which takes `control_behind_ms`. `gathered_over_divided`: the time of a sync from two ranks that have half of
+every weight each, gathered by gloo and written by one rank, over that where each writes its own half.
+`optimizer_ms`: an AdamW step of as many float32 parameters, measured on an eighth of them: what a sync could
+be hidden behind.
 """
 
 from __future__ import annotations
@@ -29,9 +32,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -39,132 +41,23 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 from common import CACHE, PEER_PYTHON, finish, say
-from torch import Tensor, nn
+from torch import nn
+from weight_models import shapes
 
 from rlinf_core.api import HostSpec, WeightBucket
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.local import LocalEngine
-from rlinf_core.comm.network import listen_at
+from rlinf_core.cluster.devices import free_port
+from rlinf_core.comm.network import listen_at, stay_alert
 from rlinf_core.comm.patches import Differ, Patched
-from rlinf_core.comm.places import copy_into
 from rlinf_core.comm.wire import Wire, pack
-from rlinf_core.roles.publishing import Publisher
 from rlinf_core.roles.weight_sync import WeightSync
-from rlinf_core.roles.weights import Receiver
-from rlinf_core.worker import WorkerContext, WorkerGroup
+from rlinf_core.worker import WorkerGroup
 
-BUCKET_BYTES = 64 << 20
 SYNCS = 5  # timed ones of a round
 LIMIT_S = 300
 PATCHED = tuple(f"model.layers.{number}." for number in range(4))
 PEER = Path(__file__).parent / "peers" / "weights.py"
-LAYERS, HIDDEN, MIDDLE, VOCABULARY, HEADS_KV = 24, 896, 4864, 151936, 128
-
-
-def shapes() -> dict[str, tuple[int, ...]]:
-    """Of every parameter of Qwen2-0.5B, whose head is its embedding."""
-    found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN)}
-    for number in range(LAYERS):
-        layer = f"model.layers.{number}"
-        for name, width in (("q", HIDDEN), ("k", HEADS_KV), ("v", HEADS_KV)):
-            found[f"{layer}.self_attn.{name}_proj.weight"] = (width, HIDDEN)
-            found[f"{layer}.self_attn.{name}_proj.bias"] = (width,)
-        found[f"{layer}.self_attn.o_proj.weight"] = (HIDDEN, HIDDEN)
-        found[f"{layer}.mlp.gate_proj.weight"] = (MIDDLE, HIDDEN)
-        found[f"{layer}.mlp.up_proj.weight"] = (MIDDLE, HIDDEN)
-        found[f"{layer}.mlp.down_proj.weight"] = (HIDDEN, MIDDLE)
-        found[f"{layer}.input_layernorm.weight"] = (HIDDEN,)
-        found[f"{layer}.post_attention_layernorm.weight"] = (HIDDEN,)
-    found["model.norm.weight"] = (HIDDEN,)
-    return found
-
-
-def model() -> dict[str, Tensor]:
-    """Parameters as views of one touched piece of memory, as the trainer of `fsdp` has them."""
-    sizes = shapes()
-    total = sum(int(np.prod(shape)) for shape in sizes.values())
-    flat = torch.empty(total, dtype=torch.bfloat16)
-    pattern = torch.randn(1 << 20).to(torch.bfloat16)
-    for begin in range(0, total, len(pattern)):
-        flat[begin : begin + len(pattern)] = pattern[: total - begin]
-    found: dict[str, Tensor] = {}
-    begin = 0
-    for name, shape in sizes.items():
-        count = int(np.prod(shape))
-        found[name] = nn.Parameter(flat[begin : begin + count].view(shape), requires_grad=False)
-        begin += count
-    return found
-
-
-class Trained:
-    """As much of a trainer as a sync sees."""
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.parameters = model()
-
-    def weights(self, *, trainable_only: bool = False) -> Iterator[WeightBucket]:
-        """In buckets, as trainers do."""
-        bucket, size = WeightBucket(self.version), 0
-        for name, tensor in self.parameters.items():
-            if size >= BUCKET_BYTES:
-                yield bucket
-                bucket, size = WeightBucket(self.version), 0
-            bucket.tensors[name] = tensor
-            size += tensor.nbytes
-        bucket.last = True
-        yield bucket
-
-
-class Actor(Publisher):
-    """The sender."""
-
-    def __init__(self, context: WorkerContext) -> None:
-        super().__init__(context)
-        self.trainer: Any = Trained()
-
-    def train(self, share: float) -> int:
-        """Change a share of every parameter's elements in place; returns a digest."""
-        self.trainer.version += 1
-        step = max(1, round(1 / share))
-        for tensor in self.trainer.parameters.values():
-            tensor.view(-1)[self.trainer.version % step :: step] += 1.0
-        return digest(self.trainer.parameters)
-
-
-class Rollout(Receiver):
-    """The receiver: copies into parameters of its own, or takes the memory that it is shown."""
-
-    def __init__(self, context: WorkerContext, *, adopts: bool) -> None:
-        super().__init__(context)
-        self.adopts = adopts
-        self.parameters = {} if adopts else model()
-
-    def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
-        """Install one version."""
-        version = -1
-        for bucket in buckets:
-            for name, tensor in bucket.tensors.items():
-                if self.adopts:
-                    self.parameters[name] = tensor
-                else:
-                    copy_into(self.parameters[name], tensor)
-            version = bucket.version
-        return version
-
-    def digest(self) -> int:
-        """Of what is installed."""
-        return digest(self.parameters)
-
-
-def digest(tensors: dict[str, Tensor]) -> int:
-    """Which differs when any element does, or two are exchanged within a tensor's halves."""
-    total = 0
-    for number, name in enumerate(sorted(tensors)):
-        bits = tensors[name].detach().view(-1).view(torch.int16)
-        half = len(bits) // 2
-        total += (number + 1) * (int(bits[:half].sum()) + 3 * int(bits[half:].sum()))
-    return total
 
 
 class Ours:
@@ -174,11 +67,33 @@ class Ours:
         engine = LocalEngine(LocalConfig())
         self.engine = engine
         actor, rollout = engine.start([HostSpec("actor"), HostSpec("rollout")])
-        self.actor = WorkerGroup.create("actor", "weight_sync:Actor", [actor], {}, ["cpu"], 0)
+        self.actor = WorkerGroup.create("actor", "weight_models:Actor", [actor], {}, ["cpu"], 0)
         self.rollout = WorkerGroup.create(
-            "rollout", "weight_sync:Rollout", [rollout], {"adopts": adopts}, ["cpu"], 0
+            "rollout", "weight_models:Rollout", [rollout], {"adopts": adopts}, ["cpu"], 0
         )
         self.sync = WeightSync(self.actor, self.rollout)
+
+    @classmethod
+    def divided(cls, *, gathers: bool) -> Ours:
+        """With an actor of two ranks."""
+        made = cls.__new__(cls)
+        made.engine = LocalEngine(LocalConfig())
+        *actors, rollout = made.engine.start([HostSpec("actor0"), HostSpec("actor1"), HostSpec("rollout")])
+        options = {"gathers": gathers}
+        made.actor = WorkerGroup.create(
+            "actor",
+            "weight_models:DividedActor",
+            actors,
+            options,
+            ["cpu"] * 2,
+            0,
+            master=f"127.0.0.1:{free_port()}",
+        )
+        made.rollout = WorkerGroup.create(
+            "rollout", "weight_models:Rollout", [rollout], {"adopts": True}, ["cpu"], 0
+        )
+        made.sync = WeightSync(made.actor, made.rollout)
+        return made
 
     def seconds(self, share: float = 0.01, *, taken: bool = False) -> float:
         """Of one sync, after which both hold the same. Raises `SystemExit` where they do not."""
@@ -239,11 +154,37 @@ def patch_figures() -> dict[str, float]:
     }
 
 
+def divided_figures() -> dict[str, float]:
+    """Of an actor of two ranks."""
+    took = {}
+    for gathers in (False, True):
+        pair = Ours.divided(gathers=gathers)
+        took[gathers] = statistics.median([pair.seconds() for _ in range(2 + SYNCS)][2:])
+        pair.close()
+    return {"gathered_over_divided": took[True] / took[False], "divided_ms": 1e3 * took[False]}
+
+
+def optimizer_ms() -> float:
+    """Of a step of AdamW."""
+    part = 8
+    weights = nn.Parameter(torch.zeros(sum(tensor_bytes()) // 2 // part))
+    weights.grad = torch.ones_like(weights)
+    optimizer = torch.optim.AdamW([weights], fused=True)
+    times = []
+    for _ in range(1 + SYNCS):
+        began = time.perf_counter()
+        optimizer.step()
+        times.append(time.perf_counter() - began)
+    return 1e3 * part * statistics.median(times[1:])
+
+
 def control_ms(size: int = 2**30) -> dict[str, float]:
     """How long small messages take on a connection of the network while one of so many bytes passes."""
     with listen_at("127.0.0.1") as listener:
         here = socket.create_connection(listener.getsockname())
         there, _ = listener.accept()
+    for sock in (here, there):
+        stay_alert(sock, 5.0)
     left, right = Wire(here), Wire(there)
     large = pack(np.zeros(size, np.uint8))
     over = threading.Event()
@@ -345,6 +286,8 @@ def figures(medians: dict[str, float]) -> dict[str, float]:
         "adopted_ms": 1e3 * medians["adopted"],
         **patch_figures(),
         **control_ms(),
+        **divided_figures(),
+        "optimizer_ms": optimizer_ms(),
         "bytes": sum(tensor_bytes()),
         **{f"{name}_seconds": seconds for name, seconds in medians.items()},
     }

@@ -68,6 +68,7 @@ def test_weights_cross_the_link_once_whoever_waits_there(
         sent, began = link.sent_bytes(), time.monotonic()
         sync()
         took, sent = time.monotonic() - began, link.sent_bytes() - sent
+        print(f"{share:.1%} of {size / 1e6:.1f} MB changed: {sent / 1e6:.2f} MB in {took:.2f} s")
         assert takers.call("held").wait() == [wanted] * 3, number
         assert sent < 1.1 * bytes_most * size + 100_000
         assert took < 2.5 * sent / RATE + 2.0
@@ -91,6 +92,7 @@ def test_a_small_message_passes_a_large_one_on_the_link(far: list[Host]) -> None
         assert worker.call_rank(0, "answer").result(30) == "here"
         times.append(time.monotonic() - asked)
     whole = time.monotonic() - began
+    print(f"{array.nbytes / 1e6:.0f} MB in {whole:.2f} s, small ones {statistics.median(times):.3f} s each")
     assert found == [int(array.sum())]
     assert whole > 0.9 * array.nbytes / RATE
     assert statistics.median(times) < 0.3 * whole
