@@ -46,7 +46,7 @@ PAGES = [
         )
     ),
 ]
-UNTRAINED = ("docs/configuration.md", "docs/plugin-contracts.md")
+UNTRAINED = ("docs/configuration.md", "docs/plugin-contracts.md", "docs/elastic.md")
 SKIPPED = {  # start of a command -> why it is not run here
     "make ": "sets up and uses an environment of its own, usually the one that runs these tests",
     "rlinf plugins install ": "downloads what simulators need; their tests build such environments",
