@@ -202,7 +202,7 @@ def score(**_):
 
 def test_a_dead_worker_ends_the_run_with_its_name_and_exit_code_1(train: Any, tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(KILLS_ITS_WORKER)
-    args = (*train, "--engine=local", f"reward={tmp_path / 'deadly.py'}:score")
+    args = (*train, "--engine=local", "engine.restarts=0", f"reward={tmp_path / 'deadly.py'}:score")
     command = [sys.executable, "-c", "from rlinf_core.cli.app import main; main()", *args]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1, ended
