@@ -43,6 +43,7 @@ class TrainConfig:
     partial_rollouts: bool = False  # make responses in parts, by the weights of each step until then
     skip_gradient_free: bool = True  # leave out rows whose loss has exactly zero gradient
     max_skipped_updates: int = 5  # left out in a row for a loss that is not finite; more end the run
+    device_weights: bool = True  # updates pass from GPU to GPU where both sides have one; else by host memory
     check_weights: bool = False  # compare checksums of every weight update, within a machine too
     max_prompt_tokens: int = 0  # drop longer prompts; 0 = longer than the context is an error
     num_envs: int = 0  # environments that run at once over all ranks; 0 = every episode of a step, at most 64

@@ -29,6 +29,7 @@ class ActorWorker(Publisher, TrainedWorker):
     def __init__(self, context: WorkerContext, config: RunConfig, **more: Any) -> None:
         super().__init__(context, config, **more)
         self.checks = config.train.check_weights
+        self.on_device = config.train.device_weights
 
     def imitate(self, batches: Sequence[Sequence[Experience]]) -> TrainReport:
         """One supervised step a batch."""

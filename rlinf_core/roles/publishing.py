@@ -23,6 +23,7 @@ class Publisher(Worker):
 
     trainer: Trainer
     checks = False  # checksums go along on one machine too
+    on_device = True  # weights may go from accelerator to accelerator
     _handles: Handles | None = None  # keeps what receivers look at
     _group: Group | None = None
 
@@ -183,7 +184,8 @@ class Publisher(Worker):
     @on_host
     def standpoint(self) -> Standpoint:
         """Where it sits."""
-        return Standpoint.here(self.context.device, self.context.reach)
+        device = self.context.device if self.on_device else "cpu"
+        return Standpoint.here(device, self.context.reach)
 
     def close(self) -> None:
         """What receivers read stays theirs."""
