@@ -19,6 +19,8 @@ COMMANDS = (
     "sft",
     "plan",
     "export",
+    "eval",
+    "compare",
     "report",
     "watch",
     "scale",

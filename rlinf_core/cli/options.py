@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -89,8 +89,9 @@ SHARED: dict[str, Any] = {  # name of an Options field -> annotation; in the ord
 }
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the shared flags; its `options` parameter receives them as `Options`.
+def with_options(command: Callable[..., None], leave_out: Collection[str] = ()) -> Callable[..., None]:
+    """Give a command the shared flags but for those to `leave_out`; its `options` parameter receives them as
+    `Options`.
 
     ```python
     @with_options
@@ -98,9 +99,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     ```
     """
     own = inspect.signature(command, eval_str=True).parameters
+    taken = {name: annotation for name, annotation in SHARED.items() if name not in leave_out}
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in SHARED.items()
+        for name, annotation in taken.items()
     ]
     extra = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -110,7 +112,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(**given: Any) -> None:
-        said = {name: given.pop(name) for name in SHARED}
+        said = {name: given.pop(name) for name in taken}
         command(options=_options(said), **given)
 
     wrapped.__signature__ = inspect.Signature([*shared, *extra])  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SETTINGS = "config.yaml"
 PLAN = "plan.yaml"  # by which the run goes on
 METRICS = "metrics.jsonl"
+EVALUATIONS = "evaluations.jsonl"
 CHECKPOINTS = "checkpoints"
 LEFT_BY_A_FAILED_START = {SETTINGS, PLAN, "logs"}
 

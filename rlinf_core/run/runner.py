@@ -20,7 +20,7 @@ from rlinf_core.roles.setup import build
 from rlinf_core.run.ahead import RunAhead
 from rlinf_core.run.checkpoint import SCORE, Checkpoint, CheckpointStore
 from rlinf_core.run.compose import RunGraph, make_source, start
-from rlinf_core.run.evaluate import eval_metrics
+from rlinf_core.run.evaluate import Scores
 from rlinf_core.run.events import Events
 from rlinf_core.run.healing import Restarts
 from rlinf_core.run.interrupt import Interrupt
@@ -91,7 +91,6 @@ class Runner:
         self.step = 0
         self._dumped = dumped
         self._warm_done = config.warm_start.steps == 0
-        self._primary = config.rewards[0].component.name if config.rewards else ""
         self._store = CheckpointStore(self.output / CHECKPOINTS, config.checkpoint.keep)
         self._events = Events(plugins().observers(), view.warn)
         self._trackers = TrackerSet({}, view.warn)
@@ -179,6 +178,7 @@ class Runner:
         self._trace = Trace(self.output / "trace.json", max(0, resumed or 0))
         self._videos = Videos(self.config, self._value if self.graph.crew.needs.critic != "none" else None)
         self._samples = JsonLines(self.output / "samples.jsonl", resumed)
+        self._scores = Scores(self.config, self.source, resumed)
         trackers = {component.name: build(component) for component in self.config.trackers}
         self._trackers = TrackerSet(trackers, self.view.warn)
         self._trackers.start(self.output, self._dumped, checkpoint.step if checkpoint else 0)
@@ -300,7 +300,7 @@ class Runner:
             self._ahead.settle()
             self.graph.heal()
             rows = self.graph.flow.evaluate(Stream.of(self._videos.evaluation(self.step, self.source.eval())))
-        found = eval_metrics(rows, self._primary)
+        found = self._scores.take(self.step, rows)
         metrics.update(found)
         metrics["time/eval"] = time.perf_counter() - began
         self.summary.first = self.summary.first or found

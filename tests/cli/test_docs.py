@@ -111,6 +111,8 @@ def as_run(text: str, site: Path) -> str:
     if text.startswith("pip install -e "):
         options = f"-q --no-deps --no-build-isolation --target {site}"
         return f"{sys.executable} -m pip install {options} {text.removeprefix('pip install -e ')}"
+    if text.startswith("rlinf eval"):
+        return f"{text} engine=inline ranks=1"
     if text.startswith("pytest "):
         return f"{sys.executable} -m {text} -q -p no:cacheprovider -c /dev/null --rootdir ."
     if text.startswith(TRAINS):

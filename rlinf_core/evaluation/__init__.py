@@ -1,0 +1,1 @@
+"""What evaluations say: estimates with their uncertainty, results as files, and comparisons."""
