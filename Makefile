@@ -9,7 +9,7 @@ RUN ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: train test test-all lint docs bench crosscheck clean
+.PHONY: train test test-all lint audit docs bench crosscheck clean
 
 train: $(VENV)/llm  ## install, then train the embedded model on sorting digits
 	$(BIN)/rlinf train --algo grpo --backend fsdp --output $(RUN)
@@ -26,6 +26,10 @@ lint: $(VENV)/test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy rlinf_core $(wildcard plugins/*/*/rlinf_*)
 	$(BIN)/lint-imports
+
+audit: $(VENV)/test  ## known weaknesses of the packages in use; asks the advisory database over the network
+	$(PIP) install pip-audit
+	$(BIN)/pip-audit --skip-editable
 
 docs: $(VENV)/test
 	$(BIN)/mkdocs build --strict --quiet

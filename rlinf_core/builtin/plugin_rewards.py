@@ -51,6 +51,12 @@ def rlinf_register_rewards() -> list[RewardSpec]:
             config=config.ReasoningGymRewardConfig,
         ),
         RewardSpec(
+            name="code",
+            summary="1 if the response's Python program passes the tests of the answer, run without rights",
+            target=f"{_ROOM}.code:Code",
+            config=config.CodeConfig,
+        ),
+        RewardSpec(
             name="python",
             summary="Your own function, by package.module:function or ./file.py:function",
             target=f"{_ROOM}.python:PythonReward",

@@ -23,7 +23,7 @@ from rlinf_core.plugins import plugins
 from rlinf_core.plugins.kinds import OBSERVERS, SPECS
 
 _GIB = 2**30
-_SHARED = Path("/dev/shm")
+_SHARED = Path("/dev/shm")  # noqa: S108 - shared memory, which has this name
 _SHARED_LEAST = 1 * _GIB  # samples, weights and pictures travel there
 _DISK_LEAST = 5 * _GIB  # a few checkpoints of a small model
 _NAME = re.compile(r"[A-Za-z0-9._-]+")

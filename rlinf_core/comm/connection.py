@@ -16,13 +16,13 @@ _IOV_MAX = 256
 
 
 class Connection:
-    """One end of a stream socket. `far`: the other end is on another machine, and still has to prove
-    that it belongs here."""
+    """One end of a stream socket, whose other end still has to prove that it belongs here. `far`: it is on
+    another machine."""
 
     def __init__(self, sock: socket.socket, pid: int, *, far: bool = False) -> None:
         sock.setblocking(False)
         self.far = far
-        self._unproved = TOKEN_BYTES if far else 0
+        self._unproved = TOKEN_BYTES
         self._token = b""
         self.socket = sock
         self.pid = pid
@@ -42,7 +42,7 @@ class Connection:
             self._unproved -= len(data)
             if self._unproved:
                 return None if data else False
-        return not self.far or same_token(self._token, token)
+        return same_token(self._token, token)
 
     def post(
         self, say: Say, fields: tuple[Any, ...], body: Sequence[Any], descriptors: Sequence[int]

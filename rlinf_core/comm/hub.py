@@ -218,10 +218,7 @@ class ChannelHub:
             return
         for frame in frames:
             if frame.say == Say.HELLO:
-                token, name, worker = frame.fields
-                if token != self._token:
-                    self._hang_up(connection)
-                    return
+                name, worker = frame.fields
                 self._seat(connection, name, worker, connection.pid, connection.post)
             else:
                 self.hear(connection, frame)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LIVE_FROM = 2**20  # bytes of a storage
 _MOST_LIVE = 64  # storages, each of which costs a descriptor at both ends
-_SHARED_MEMORY = Path("/dev/shm")
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - shared memory, which has this name
 
 
 class LiveParameters:

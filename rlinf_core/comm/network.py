@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-TOKEN_BYTES = 32  # that whoever connects from another machine sends first
+TOKEN_BYTES = 32  # that whoever connects sends first
 _BACKLOG = 128
 _UNSENT_BYTES = 128 * 1024  # that the system may hold back of a connection
 _ANSWER_S = 10.0
@@ -83,13 +83,15 @@ def place_of(sock: socket.socket) -> str:
 
 
 def dial(local: str, elsewhere: str, token: str) -> socket.socket:
-    """Connect to a listener of this machine, or to its twin for other machines. Raises `OSError`.
+    """Connect to a listener of this machine, or to its twin for other machines, and show the token. Raises
+    `OSError`.
 
     Which of them answers shows where the two sit: processes that meet at a local socket share memory.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.connect(local)
+        sock.sendall(token.encode())
         return sock
     except (ConnectionRefusedError, FileNotFoundError):
         sock.close()

@@ -228,7 +228,7 @@ def open_socket(address: str, token: str, channel: str, worker: str, elsewhere: 
     try:
         stay_alert(sock, _SILENCE_S)
         port = SocketPort(sock)
-        port.send(Say.HELLO, (token, channel, worker))
+        port.send(Say.HELLO, (channel, worker))
     except BaseException:
         sock.close()
         raise

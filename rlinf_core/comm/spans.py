@@ -92,4 +92,4 @@ def pack_spans(spans: Sequence[Span]) -> bytes:
 
 def unpack_spans(data: bytes) -> list[Span]:
     """What `pack_spans` was given."""
-    return [Span(*values) for values in pickle.loads(data)]
+    return [Span(*values) for values in pickle.loads(data)]  # noqa: S301 - from a process of this run, which has shown its token

@@ -39,8 +39,7 @@ class Ticket:
         sock = dial(self.local, self.elsewhere, self.token)
         stay_alert(sock, silence_s)
         said = name.encode()
-        proof = self.token.encode() if sock.family == socket.AF_UNIX else b""
-        sock.sendall(proof + _SIZE.pack(len(said)) + said)
+        sock.sendall(_SIZE.pack(len(said)) + said)
         return sock
 
 

@@ -82,6 +82,22 @@ class ReasoningGymRewardConfig:
 
 
 @dataclass(frozen=True)
+class CodeConfig:
+    """Settings of `code`."""
+
+    timeout_s: float = 5.0  # that a response's program may take for all of its tests
+    memory_mb: int = 1024  # that it may take, the interpreter included
+    partial: bool = False  # the share of tests that pass, instead of all or nothing
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s > 0 or self.memory_mb < 64:
+            raise ConfigError(
+                f"code needs timeout_s above 0 and memory_mb of 64 or more; got {self.timeout_s} and "
+                f"{self.memory_mb}"
+            )
+
+
+@dataclass(frozen=True)
 class PythonConfig:
     """Settings of `python`."""
 

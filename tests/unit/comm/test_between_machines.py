@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import socket
 import threading
 from collections.abc import Iterator
@@ -146,15 +145,29 @@ def test_what_a_far_consumer_leaves_unread_goes_to_others() -> None:
         assert (int(first), got) == (0, list(range(1, 20)))
 
 
+class Trap:
+    """Something that a pickle would run."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (pytest.fail, ("a pickle was run",))
+
+
 def test_nothing_is_unpickled_for_whoever_does_not_know_the_token() -> None:
     with ChannelHub("127.0.0.1") as hub:
         handle = hub.create("c")
         host, _, port = handle.elsewhere.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=5) as stranger:
             with contextlib.suppress(ConnectionError):
-                stranger.sendall(b"0" * 32 + head(Say.HELLO, (pickle.dumps(print),)))
+                stranger.sendall(b"0" * 32 + head(Say.HELLO, (Trap(),)))
             with contextlib.suppress(ConnectionError):
                 assert stranger.recv(100) == b""
+        with socket.socket(socket.AF_UNIX) as near:  # of this machine, where the same holds
+            near.settimeout(5)
+            near.connect(handle.address)
+            with contextlib.suppress(ConnectionError):
+                near.sendall(head(Say.HELLO, (Trap(),)))
+            with contextlib.suppress(ConnectionError):
+                assert near.recv(100) == b""
         with pytest.raises(WorkerError, match=r"is gone|cannot reach"):
             replace(handle, address=NOBODY, token="0" * 32).connect("stranger")
         assert handle.connect("a").put(1)  # the others go on

@@ -155,9 +155,7 @@ def test_rows_of_a_broken_policy_are_seen_although_they_give_no_gradient(tmp_pat
     made = updater(tmp_path)
     broken = rows(0.0, 0.0)
     broken[1].logprobs = np.full(len(broken[1].mask), np.nan, dtype=np.float32)
-    with pytest.raises(
-        TrainingError, match="log-probabilities of row 1 were not finite when generated"
-    ):
+    with pytest.raises(TrainingError, match="log-probabilities of row 1 were not finite when generated"):
         train(made, 0, broken)
     assert read_batch(tmp_path / "not-finite" / "step_1-update_0").facts["rows_with_such_logprobs"] == [1]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from megatron.core import dist_checkpointing
 
+from rlinf_backend_megatron.index import check_index
 from rlinf_core.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def save(trainer: MegatronTrainer, path: Path) -> None:
 def load(trainer: MegatronTrainer, path: Path) -> None:
     """Restore weights, optimizer, counters and a marked reference. Raises `CheckpointError`."""
     numbers = _numbers(path)
+    check_index(path)
+    _check_common(path)
     try:
         if numbers["marked"]:
             trainer.reference.mark()
@@ -71,6 +74,18 @@ def _numbers(path: Path) -> dict[str, Any]:
             f"backend megatron: no readable checkpoint in {path} ({err}); name another one"
         ) from err
     return found
+
+
+def _check_common(path: Path) -> None:
+    """Megatron's own files are read as torch reads weights: by names that it knows. Older releases of torch do
+    so only when asked."""
+    for file in path.glob("*.pt"):
+        try:
+            torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as err:  # of many types; all say that it is not what Megatron writes
+            raise CheckpointError(
+                f"backend megatron: {file} holds what is not run ({_first_line(err)}); name another checkpoint"
+            ) from err
 
 
 def _state(trainer: MegatronTrainer, *, marked: bool, loading: bool = False) -> dict[str, Any]:

@@ -134,6 +134,11 @@ def _load(auto: Any, source: Source, config: HFLMConfig, what: str, options: dic
     try:
         return auto.from_pretrained(source.name, trust_remote_code=config.trust_remote_code, **options)
     except Exception as err:  # transformers raises many types for one user error: an unusable path
+        if "trust_remote_code" in str(err):
+            raise ModelError(
+                f"model.path: the {what} of {source} is Python code that comes with it, which is not run; "
+                "read that code, then set model.trust_remote_code=true"
+            ) from err
         cause = str(err).strip().splitlines() or [type(err).__name__]
         raise ModelError(
             f"model.path: cannot load the {what} of {source}: {cause[0]}. Check that it is a causal "

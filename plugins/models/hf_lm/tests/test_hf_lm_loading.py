@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -46,6 +47,23 @@ def test_an_export_loads_in_transformers_with_equal_weights_and_ids(saved: Path)
     ids = ours.processor().encode_prompt(text)
     assert tokenizer(text).input_ids == ids
     assert tokenizer.decode(ids, skip_special_tokens=True) == ours.processor().decode(ids) == text
+
+
+def test_code_that_comes_with_a_model_is_not_run_and_the_setting_is_named(saved: Path) -> None:
+    ran = saved.parent / "ran"
+    (saved / "theirs.py").write_text(
+        f"open({str(ran)!r}, 'w').close()\n"
+        "from transformers import PretrainedConfig, PreTrainedModel\n"
+        "class TheirConfig(PretrainedConfig):\n    model_type = 'theirs'\n"
+        "class TheirModel(PreTrainedModel):\n    config_class = TheirConfig\n"
+    )
+    config = json.loads((saved / "config.json").read_text())
+    config |= {"model_type": "theirs", "architectures": ["TheirModel"]}
+    config["auto_map"] = {"AutoConfig": "theirs.TheirConfig", "AutoModelForCausalLM": "theirs.TheirModel"}
+    (saved / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"not run; read that code, then set model\.trust_remote_code=true"):
+        HFLM(HFLMConfig(path=str(saved))).module(0)
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -132,6 +132,11 @@ def _load(auto: Any, config: HFVLMConfig, what: str, options: dict[str, Any]) ->
     try:
         return auto.from_pretrained(_place(config), trust_remote_code=config.trust_remote_code, **options)
     except Exception as err:  # transformers raises many types for one user error: an unusable path
+        if "trust_remote_code" in str(err):
+            raise ModelError(
+                f"model.path: the {what} of {config.path} is Python code that comes with it, which is not "
+                "run; read that code, then set model.trust_remote_code=true"
+            ) from err
         cause = str(err).strip().splitlines() or [type(err).__name__]
         raise ModelError(
             f"model.path: cannot load the {what} of {config.path}: {cause[0]}. Check that it is a "

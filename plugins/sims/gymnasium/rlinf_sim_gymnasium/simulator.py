@@ -112,7 +112,7 @@ class GymnasiumSimulator(Simulator):
 
     def load_state(self, state: bytes) -> Observation:
         """Only bytes of `save_state` that you trust: they are unpickled."""
-        name, states, return_N, running_N, shown = pickle.loads(zlib.decompress(state))
+        name, states, return_N, running_N, shown = pickle.loads(zlib.decompress(state))  # noqa: S301 - what `save_state` of this process gave
         if (name, len(states)) != (self.config.id, self.num_envs):
             raise PluginError(
                 f"simulator gymnasium: a state of {len(states)} x {name} does not fit {self.num_envs} x "

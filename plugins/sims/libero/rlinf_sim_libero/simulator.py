@@ -99,7 +99,7 @@ class LiberoSimulator(Simulator):
 
     def load_state(self, state: bytes) -> Observation:
         """Only bytes of `save_state` that you trust: they are unpickled."""
-        key, seats, state_NS, images = pickle.loads(zlib.decompress(state))
+        key, seats, state_NS, images = pickle.loads(zlib.decompress(state))  # noqa: S301 - what `save_state` of this process gave
         if key != self._key():
             raise PluginError(
                 f"simulator libero: a state of {key} does not fit {self._key()} (suite, tasks, initial "

@@ -117,7 +117,7 @@ class ManiSkillSimulator(Simulator):
 
     def load_state(self, state: bytes) -> Observation:
         """Only bytes of `save_state` that you trust: they are unpickled."""
-        name, worlds, own = pickle.loads(zlib.decompress(state))
+        name, worlds, own = pickle.loads(zlib.decompress(state))  # noqa: S301 - what `save_state` of this process gave
         seeds, steps_N, running_N, succeeded_N, state_NS, frames = own
         if (name, len(seeds), len(worlds)) != (self.config.id, self.num_envs, len(self._worlds)):
             raise PluginError(

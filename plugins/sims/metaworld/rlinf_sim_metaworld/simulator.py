@@ -90,7 +90,7 @@ class MetaWorldSimulator(OneByOne):
 
     def load_state(self, state: bytes) -> Observation:
         """Only bytes of `save_state` that you trust: they are unpickled."""
-        task, arms, (seeds, steps_N, running_N, state_NS, frames) = pickle.loads(zlib.decompress(state))
+        task, arms, (seeds, steps_N, running_N, state_NS, frames) = pickle.loads(zlib.decompress(state))  # noqa: S301 - what `save_state` of this process gave
         shapes = {camera: shown.shape for camera, shown in self._frames.items()}
         saved_shapes = {camera: shown.shape for camera, shown in frames.items()}
         if (task, state_NS.shape, saved_shapes) != (self.config.task, self._state_NS.shape, shapes):

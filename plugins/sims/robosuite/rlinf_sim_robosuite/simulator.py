@@ -63,7 +63,7 @@ class RobosuiteSimulator(OneByOne):
 
     def load_state(self, state: bytes) -> Observation:
         """Only bytes of `save_state` that you trust: they are unpickled."""
-        kind, scenes, (seeds, steps_N, running_N, state_NS, frames) = pickle.loads(zlib.decompress(state))
+        kind, scenes, (seeds, steps_N, running_N, state_NS, frames) = pickle.loads(zlib.decompress(state))  # noqa: S301 - what `save_state` of this process gave
         if (kind, len(scenes)) != (self._kind(), self.num_envs):
             raise PluginError(
                 f"simulator robosuite: a state of {len(scenes)} x {kind[0]} does not fit {self.num_envs} x "

@@ -78,7 +78,7 @@ class TabletopSimulator(OneByOne):
 
     def load_state(self, state: bytes) -> Observation:
         """Only bytes of `save_state` that you trust: they are unpickled."""
-        physics, (starts, seeds, steps_N, running_N, texts) = pickle.loads(zlib.decompress(state))
+        physics, (starts, seeds, steps_N, running_N, texts) = pickle.loads(zlib.decompress(state))  # noqa: S301 - what `save_state` of this process gave
         if len(physics) != self.num_envs:
             raise PluginError(
                 f"simulator tabletop: a state of {len(physics)} tables does not fit {self.num_envs}"
