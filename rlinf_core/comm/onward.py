@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from rlinf_core.comm.network import TOKEN_BYTES, listen_at, new_token, place_of, same_token, stay_alert
@@ -43,7 +44,7 @@ class Links:
         stay_alert(sock, _SILENCE_S)
         self._after = _Sender(Wire(sock))
 
-    def passing(self, chunks: Iterator[list[Any]]) -> Iterator[list[Any]]:
+    def passing(self, chunks: Iterator[list[Any]]) -> Generator[list[Any], None, None]:
         """What comes from the machine before, or, on the first one, `chunks`; it goes on while it is used
         here. Raises `ProducerDied` where the machine before, or the one after, has failed."""
         came = chunks if self._listener is None else self._coming()
@@ -120,7 +121,9 @@ class _Sender:
             raise ProducerDied("the next machine is gone: weights could not be passed on to it")
 
     def close(self) -> None:
-        """After what is under way."""
+        """Whatever the other end does."""
+        with contextlib.suppress(OSError):  # it has hung up already
+            self._wire.socket.shutdown(socket.SHUT_RDWR)
         self._waiting.put(None)
         self._thread.join(_ANSWER_S)
         self._wire.close()

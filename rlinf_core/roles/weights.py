@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,15 @@ class Receiver(Worker, ABC):
         """As `load_weights`, from another process. Changes of a version that is here already are passed over.
         One of the `relays` shows what it got to others of its machine. `linked`: what comes is passed on to
         the next machine, and comes from the one before, where there is one."""
-        sent = self._of_one_version(self.links.passing(chunks) if linked else chunks)
+        if not linked:
+            return (yield from self._received(chunks, relays))
+        with closing(self.links.passing(chunks)) as passing:
+            return (yield from self._received(passing, relays))
+
+    def _received(
+        self, chunks: Iterator[list[Sent]], relays: frozenset[str]
+    ) -> Generator[list[Shown], None, int]:
+        sent = self._of_one_version(chunks)
         first = next(sent, None)
         if first is None or (isinstance(first, DeltaBucket) and self.patched.has(first)):
             for _ in sent:

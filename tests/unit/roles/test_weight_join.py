@@ -11,7 +11,7 @@ import pytest
 from rlinf_core.api import Host, HostSpec
 from rlinf_core.builtin.engines.config import LocalConfig
 from rlinf_core.builtin.engines.local import LocalEngine
-from rlinf_core.errors import WorkerDied
+from rlinf_core.errors import WorkerDied, WorkerError
 from rlinf_core.roles.weight_sync import WeightSync
 from rlinf_core.worker import WorkerGroup
 
@@ -185,7 +185,7 @@ def test_who_left_is_sent_nothing_any_more(made: Make, way: str) -> None:
 
 
 def test_many_machines_pass_weights_on_to_each_other(made: Make) -> None:
-    run = made(4, machines=True)
+    run = made(4, machines=True, refuses_at=("rollout[1]", 6))
     for version in range(3):
         run.sync()
         assert run.held() == [(version, parameters(version))] * 4
@@ -202,6 +202,9 @@ def test_many_machines_pass_weights_on_to_each_other(made: Make) -> None:
     run.train()
     run.sync()
     assert run.held() == [(5, parameters(5))] * 4
+    run.train()
+    with pytest.raises(WorkerError, match=r"rollout\[1\] has no room"):
+        run.sync()
 
 
 def test_one_that_dies_in_a_chain_of_machines_is_named() -> None:

@@ -13,6 +13,7 @@ import torch
 from rlinf_core.api import WeightBucket, WeightPart
 from rlinf_core.comm.on_device import HandleBucket
 from rlinf_core.comm.transport import Standpoint
+from rlinf_core.errors import ModelError
 from rlinf_core.roles.publishing import Publisher
 from rlinf_core.roles.weights import Receiver
 from rlinf_core.roles.weights import Sent as Message
@@ -101,9 +102,11 @@ class Taker(Receiver):
         accelerators: Sequence[str] = (),
         opens_no_handles: bool = False,
         checks: bool = False,
+        refuses_at: tuple[str, int] = ("", -1),
     ) -> None:
         super().__init__(replace(context, reach="127.0.0.1") if machines else context)
         self.checks = checks
+        self._refuses_at = refuses_at[1] if refuses_at[0] == context.name else -2
         self._machines = machines
         self._accelerator = accelerators[context.rank] if accelerators else ""
         self._opens_handles = not opens_no_handles
@@ -137,6 +140,8 @@ class Taker(Receiver):
         """Keep what is shown, or die of it."""
         self._loads += 1
         for bucket in buckets:
+            if bucket.version == self._refuses_at:
+                raise ModelError(f"{self.context.name} has no room")
             if bucket.version == self._dies_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             self._held |= bucket.tensors
