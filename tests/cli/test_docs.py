@@ -41,6 +41,7 @@ PAGES = [
             *("checkpoints", "report", "sft", "lora", "elastic"),
             "evaluation",
             "plugin-contracts",
+            "trackers",
             "algorithms",
             *("algorithms-grpo", "algorithms-dapo", "algorithms-ppo", "algorithms-reinforce-pp"),
         )
