@@ -10,18 +10,23 @@ from rlinf_core.schedule.graph import Graph
 from rlinf_core.schedule.plan import Plan
 from rlinf_core.schedule.profile import Measurement
 
+SHARED = "train_shared"  # the stage
+
 
 def measurements(
     spans: Iterable[HostSpan], plan: Plan, graph: Graph, began: float, ended: float, device_type: str
 ) -> tuple[Measurement, ...]:
-    """One for each component that ran: its slowest rank."""
+    """One for each component that ran: its slowest rank, or the average one where ranks share the work out
+    among themselves."""
+    spans = list(spans)
     times = component_times(spans, began, ended)
+    shared = {one.span.worker.partition("[")[0] for one in spans if one.span.name == SHARED}
     return tuple(
         Measurement(
             component=part.name,
             devices=len(_devices(plan, graph, part.name)),
             samples=graph.samples,
-            seconds=times[part.name].busy_s,
+            seconds=times[part.name].busy_mean_s if part.name in shared else times[part.name].busy_s,
             chunk=_chunk(plan, graph, part.name),
             device_type=device_type,
             model_parallel=_model_parallel(plan, graph, part.name),

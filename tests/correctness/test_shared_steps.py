@@ -108,10 +108,18 @@ def moments(updater: Updater) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if name.startswith("exp_avg.") and tensor.any()}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("algo=grpo", *TERMS),
+        ("algo=reinforce_pp", "algo.kl_coef=0.1"),  # over the batch: only the reference can be early
+        ("algo=grpo", *TERMS, "train.mini_batches=2"),
+    ],
+    ids=str,
+)
 def test_a_run_on_one_device_learns_the_same_with_and_without_lending(
-    tiny_run: Callable[..., Any],
+    tiny_run: Callable[..., Any], words: Sequence[str]
 ) -> None:
-    words = ("algo=grpo", *TERMS)
     told = []
     for dynamic in ("step", "in-step"):
         run = tiny_run(*words, f"schedule.dynamic={dynamic}", "optimizer.eps=1e-6")

@@ -82,3 +82,19 @@ def test_rows_that_come_in_pieces_are_trained_in_pieces() -> None:
     assert (found["rollout"].chunk, found["actor"].chunk) == (0, 4)
     assert (found["reward"].devices, found["reward"].seconds) == (1, 0.25)
     assert found["actor"].device_type == "H100"
+
+
+def test_of_ranks_that_share_work_out_among_themselves_the_average_one_counts() -> None:
+    plan = Plan({name: Assignment((0, 1)) for name in ("environment", "rollout", "actor")})
+
+    def seconds(stage: str) -> dict[str, float]:
+        spans = [
+            HostSpan("device0", Span("rollout[0]", "generate", "run", 0.0, 1.0)),
+            HostSpan("device1", Span("rollout[1]", "generate", "run", 0.0, 4.0)),
+            HostSpan("device0", Span("actor[0]", stage, "run", 1.0, 6.0)),
+            HostSpan("device1", Span("actor[1]", stage, "run", 4.0, 6.0)),
+        ]
+        return {one.component: one.seconds for one in measurements(spans, plan, GRAPH, 0.0, 6.0, "cpu")}
+
+    assert seconds("train") == {"rollout": 4.0, "actor": 5.0}
+    assert seconds("train_shared") == {"rollout": 4.0, "actor": 3.5}
