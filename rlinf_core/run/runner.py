@@ -156,7 +156,8 @@ class Runner:
                 claim(self.output, self.config, self._dumped, resume=True)
             self._open_logs(checkpoint)
             self.steering = Steering(self.config, self.planning, self.graph)
-            self._scaling = Scaling(self.config, self.planning, self.graph, self.view.note)
+            resumed = self.step if self.resume else None
+            self._scaling = Scaling(self.config, self.planning, self.graph, self.view.note, resumed)
             self._events.tell("rlinf_run_start", run=self)
             with Interrupt() as self._interrupt:
                 self._train()

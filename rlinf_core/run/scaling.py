@@ -65,14 +65,19 @@ class Scaling:
     """All changes of a run's numbers of ranks, one after the other."""
 
     def __init__(
-        self, config: RunConfig, planning: Planning, graph: RunGraph, told: Callable[[str], None]
+        self,
+        config: RunConfig,
+        planning: Planning,
+        graph: RunGraph,
+        told: Callable[[str], None],
+        resumed_step: int | None = None,
     ) -> None:
         self._config = config
         self._planning = planning
         self._graph = graph
         self._told = told
         self._desk = ScaleDesk(Path(config.output))
-        self._log = JsonLines(Path(config.output) / SCALED)
+        self._log = JsonLines(Path(config.output) / SCALED, resumed_step)
         self._planned = planned_wishes(config)
         self._asked: list[Wish] = []
         self._pending: Pending | None = None
@@ -146,6 +151,8 @@ class Scaling:
             self._refuse(step, wish, str(err))
             return
         change = self._graph.crew.change(plan)
+        if not change.moved and wish.request is None:  # a run that was resumed has it from its beginning
+            return
         if not change.moved:
             self._refuse(step, wish, f"there are {_words(wish.ranks)} already", done=True)
             return
@@ -253,7 +260,7 @@ def with_scale_of(planning: Planning, output: Path, step: int) -> Planning:
     it begins with those that it began with before, and by no other plans than that."""
     path = output / SCALED
     records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    done = [each for each in records if each["ok"] and each["step"] <= step and each["ranks"]]
+    done = [each for each in records if each["step"] <= step and "ranks" in each]
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for each in done:
