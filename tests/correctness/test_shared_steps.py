@@ -133,3 +133,20 @@ def test_a_run_on_one_device_learns_the_same_with_and_without_lending(
         }
     for part in expected:
         assert float((found[part] - expected[part]).norm()) <= 1e-5 * float(expected[part].norm()), part
+
+
+def test_a_unit_whose_loss_is_not_finite_leaves_the_whole_step_out_and_no_later_one(
+    updater: Callable[..., Updater], text_row: Callable[..., Sample]
+) -> None:
+    made = updater(*ALGORITHMS["rloo"])
+    before = weights(made)
+    for step, reward in enumerate((float("inf"), 0.5)):
+        groups = groups_of(text_row, made)
+        groups[1][0].reward = reward
+        update = SharedUpdate(made, step)
+        for group in groups:
+            update.add(group)
+        (report,) = joined([update.finish()])
+        assert report.facts["skipped_steps"] == (step == 0)
+        changed = [name for name, value in weights(made).items() if not torch.equal(value, before[name])]
+        assert bool(changed) == (step == 1)
