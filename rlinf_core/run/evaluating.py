@@ -14,7 +14,6 @@ from rlinf_core.config.schema import (
     RunConfig,
     ScheduleConfig,
     VideoConfig,
-    WarmStartConfig,
 )
 from rlinf_core.errors import CheckpointError, ConfigError, DataError
 from rlinf_core.evaluation.results import Result, asked_on
@@ -48,7 +47,7 @@ def without_training(config: RunConfig) -> RunConfig:
         placement={},
         plan="",
         schedule=ScheduleConfig(),
-        warm_start=WarmStartConfig(),
+        warm_start=replace(config.warm_start, steps=0),
         video=VideoConfig(),
         checkpoint=CheckpointConfig(),
     )
