@@ -48,9 +48,9 @@ class Held:
     process: str  # what it runs, and its pid
     memory_kb: float  # its own: heaps and stacks
     shared_kb: float  # shared memory
-    file_kb: float  # of files, such as libraries; changes with what else the machine runs
     descriptors: int
     threads: int
+    file_kb: float = 0.0  # of files, such as libraries; changes with what else the machine runs
 
 
 def family(pid: int) -> list[int]:
@@ -79,8 +79,8 @@ def held(pid: int, minute: float, step: int) -> Held | None:
         words = (folder / "cmdline").read_text().split("\0")
     except OSError:
         return None
-    parts = (float(sizes[f"Pss_{part}:"]) for part in ("Anon", "Shmem", "File"))
-    return Held(minute, step, f"{_name(words)} {pid}", *parts, count, threads)
+    own, shared, files = (float(sizes[f"Pss_{part}:"]) for part in ("Anon", "Shmem", "File"))
+    return Held(minute, step, f"{_name(words)} {pid}", own, shared, count, threads, files)
 
 
 def _name(words: Sequence[str]) -> str:
@@ -142,11 +142,12 @@ def _note(pid: int, run: Path, minute: float, rows: Any) -> None:
 def read(log: Path) -> list[Held]:
     """The rows of a log."""
     kinds = {"str": str, "int": int, "float": float}
-    columns = [(field.name, kinds[str(field.type)]) for field in fields(Held)]
+    types = {field.name: kinds[str(field.type)] for field in fields(Held)}
+    header, *lines = log.read_text().splitlines()
     found = []
-    for line in log.read_text().splitlines()[1:]:
-        values = line.split(",")
-        found.append(Held(**{name: kind(value) for (name, kind), value in zip(columns, values, strict=True)}))
+    for line in lines:
+        given = zip(header.split(","), line.split(","), strict=True)
+        found.append(Held(**{name: types[name](value) for name, value in given}))
     return found
 
 
@@ -176,7 +177,7 @@ def _sums(rows: Sequence[Held]) -> list[Held]:
     moments: dict[float, list[Held]] = {}
     for row in rows:
         moments.setdefault(row.minute, []).append(row)
-    numbers = ("memory_kb", "shared_kb", "file_kb", "descriptors", "threads")
+    numbers = ("memory_kb", "shared_kb", "descriptors", "threads", "file_kb")
     return [
         Held(minute, each[0].step, "all", *(sum(getattr(row, name) for row in each) for name in numbers))
         for minute, each in moments.items()
@@ -207,6 +208,36 @@ def _growth(rows: Sequence[Held]) -> dict[str, Any]:
     }
 
 
+def page(rows: Sequence[Held]) -> str:
+    """Tables of a run: what each process held, and all of them over time."""
+    told = summary(rows)
+    names = [name for name, part in told.items() if isinstance(part, dict)]
+    lines = [
+        f"{told['steps']:,} steps in {told['minutes']:.0f} minutes, {told['seconds_a_step']} s a step.",
+        "",
+        "| process | MB, first eighth | MB, last eighth | growth | MB an hour | descriptors | threads |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in names:
+        part = told[name]
+        counts = [f"{part[kind][0]} -> {part[kind][1]}" for kind in ("descriptors", "threads")]
+        numbers = [*map(str, part["mb"]), f"{100 * part['growth']:.2f} %", str(part["slope_mb_an_hour"])]
+        lines.append(f"| {' | '.join([name.rpartition(' ')[0] or name, *numbers, *counts])} |")
+    lines += [
+        "",
+        "| minute | step | MB of all | shared memory, MB | descriptors | threads |",
+        "|" + "---|" * 6,
+    ]
+    moments = _sums(rows)
+    for row in moments[:: max(1, len(moments) // 12)]:
+        held = (row.memory_kb + row.shared_kb) / 1024
+        lines.append(
+            f"| {row.minute:.0f} | {row.step:,} | {held:.1f} | {row.shared_kb / 1024:.1f} | "
+            f"{row.descriptors} | {row.threads} |"
+        )
+    return "\n".join(lines)
+
+
 def machine() -> str:
     """Processor and number of usable cores."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -223,7 +254,11 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=20.0, help="seconds between two samples")
     parser.add_argument("--log", type=Path, default=Path("runs/soak.csv"))
     parser.add_argument("--summary", type=Path, help="of this log, instead of a new run")
+    parser.add_argument("--page", type=Path, help="tables of this log, instead of a new run")
     chosen = parser.parse_args()
+    if chosen.page:
+        print(page(read(chosen.page)))
+        return
     if chosen.summary:
         result = summary(read(chosen.summary))
     else:

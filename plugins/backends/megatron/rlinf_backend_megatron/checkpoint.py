@@ -77,14 +77,14 @@ def _numbers(path: Path) -> dict[str, Any]:
 
 
 def _check_common(path: Path) -> None:
-    """Megatron's own files are read as torch reads weights: by names that it knows. Older releases of torch do
-    so only when asked."""
+    """Megatron's own files are read as torch reads weights: by names that it knows. Older releases of torch
+    do so only when asked."""
     for file in path.glob("*.pt"):
         try:
             torch.load(file, map_location="cpu", weights_only=True)
         except Exception as err:  # of many types; all say that it is not what Megatron writes
             raise CheckpointError(
-                f"backend megatron: {file} holds what is not run ({_first_line(err)}); name another checkpoint"
+                f"backend megatron: {file} holds what is not run ({_first_line(err)}); name another one"
             ) from err
 
 
