@@ -110,7 +110,9 @@ class Parties:
         """Where one with this standpoint belongs."""
         sender = self._sender or receiver
         near = sender.machine == receiver.machine
-        way = choose(sender, receiver, on_device=not self._by_host and (near or bool(sender.reach)))
+        heals = self._receivers.healer is not None  # one may be given weights while the actor trains
+        on_device = not (self._by_host or heals) and (near or bool(sender.reach))
+        way = choose(sender, receiver, on_device=on_device)
         if way in self.on_device:
             self.group_is_near = self.group_is_near and (near or way is not Transport.GROUP)
             return self.on_device[way]

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -108,6 +108,14 @@ def test_one_on_the_same_device_is_given_handles_of_its_own(made: Make) -> None:
         assert held(receivers) == [(version, parameters(version))] * 3
         actor.call("train").wait()
     assert sync._parties.transports() == [Transport.CUDA_IPC, Transport.GROUP]
+
+
+def test_those_who_may_be_started_again_while_the_actor_trains_go_by_host_memory(made: Make) -> None:
+    actor, receivers = made(["cuda B"])
+    receivers.healer = cast(Any, object())
+    sync = WeightSync(actor, receivers)
+    sync._parties.admit()
+    assert sync._parties.transports() == [Transport.SHARED_MEMORY]
 
 
 def test_where_devices_do_not_do_what_they_should_host_memory_is_used(
