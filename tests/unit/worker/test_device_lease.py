@@ -30,7 +30,7 @@ class Lodger(Worker):
 
     def _move(self, how: str) -> None:
         if self.broken == how:
-            raise MemoryError("no room")
+            raise OSError("no room")
         self.moves.append(f"{how} {self.context.name}")
 
 
@@ -142,7 +142,7 @@ def test_a_worker_that_cannot_be_moved_is_named_and_the_turn_is_given_up(
 ) -> None:
     lease = _lease(workers, "a", "b")
     workers[broken].broken = how
-    with pytest.raises(WorkerError, match=f"{culprit} failed: MemoryError: no room"), lease.turn("a"):
+    with pytest.raises(WorkerError, match=f"{culprit} failed: OSError: no room"), lease.turn("a"):
         pass
     workers[broken].broken = ""
     with lease.turn("a"):

@@ -164,7 +164,7 @@ def _responses(engine: HFRollout) -> list[list[int]]:
 def test_weights_that_trainer_and_rollout_share_stay_while_both_live() -> None:
     context = TrainerContext(seed=3, total_steps=10)
     model = TinyTextModel(None)
-    trainer = elsewhere(FSDPTrainer(FSDPConfig(), model, support.OPTIMIZER, support.NO_LORA, context))
+    trainer = elsewhere(FSDPTrainer.build(FSDPConfig(), model, support.OPTIMIZER, support.NO_LORA, context))
     engine = _engine(HFRolloutConfig())
     engine.host_is_elsewhere = True
     engine.load_weights(trainer.weights())
@@ -182,7 +182,7 @@ def test_weights_that_trainer_and_rollout_share_stay_while_both_live() -> None:
 
 
 def test_a_rollout_engine_with_weights_of_its_own_moves_them_and_frees_its_cache() -> None:
-    trainer = FSDPTrainer(
+    trainer = FSDPTrainer.build(
         FSDPConfig(), TinyTextModel(None), support.OPTIMIZER, support.NO_LORA, TrainerContext(seed=3)
     )
     buckets = list(trainer.weights())
