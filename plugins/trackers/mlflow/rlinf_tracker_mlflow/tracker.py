@@ -74,7 +74,7 @@ class MLflow(Tracker):
         if experiment is not None:
             where = experiment.experiment_id
         else:
-            place = None if self.config.uri else (folder / "artifacts").as_uri()
+            place = _beside_database(self._client.tracking_uri)
             where = self._client.create_experiment(self.config.experiment, artifact_location=place)
         run_id = str(self._client.create_run(where, run_name=name, tags=self.config.tags).info.run_id)
         file.write_text(run_id)
@@ -101,6 +101,12 @@ def flattened(tree: object, prefix: str = "") -> Iterator[tuple[str, str]]:
             yield from flattened(value, f"{prefix}.{number}" if prefix else str(number))
     elif prefix:
         yield prefix, tree if isinstance(tree, str) else json.dumps(tree)
+
+
+def _beside_database(uri: str) -> str | None:
+    """Where artifacts of a local database go, which MLflow leaves below the working directory otherwise."""
+    path = uri.removeprefix("sqlite:///")
+    return None if path == uri else (Path(path).resolve().parent / "artifacts").as_uri()
 
 
 def _imported(config: MLflowConfig) -> Any:  # Any: a module without stable types

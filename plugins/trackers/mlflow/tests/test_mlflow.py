@@ -156,6 +156,7 @@ def test_runs_can_share_a_database_and_take_any_number_of_settings(output: Path,
     assert len(run.data.params) == 230
     assert (run.info.run_name, run.info.status) == ("second", "KILLED")
     assert run.info.experiment_id == client.get_experiment_by_name("e").experiment_id
+    assert run.info.artifact_uri.startswith((output / "mlflow" / "artifacts").as_uri())
     client.delete_run(run_id)
 
 
