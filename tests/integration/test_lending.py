@@ -88,7 +88,7 @@ def trained(config: RunConfig, mode: Mode = "collocated", stopped: int | None = 
 def test_who_computes_what_changes_no_bit_and_lending_nothing_that_counts(tmp_path: Path) -> None:
     config = settings(tmp_path, "in-step")
     expected = trained(config)
-    for found in (trained(config, stopped=0), trained(config, stopped=1), trained(config, "hybrid")):
+    for found in (trained(config, stopped=0), trained(config, "hybrid")):
         assert all(torch.equal(found[name], expected[name]) for name in expected)
     ordinary = trained(settings(tmp_path, "step"))
     assert 0.0 < difference(expected, ordinary) < 1e-5
