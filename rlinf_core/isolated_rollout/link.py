@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rlinf_core.errors import RlinfError, WorkerError
+from rlinf_core.errors import RlinfError, WorkerDied, WorkerError
 from rlinf_core.isolated_rollout.engine import Progress
 from rlinf_core.isolated_rollout.protocol import Kind, unpack_progress
 from rlinf_core.isolation.child import retold
@@ -194,5 +194,5 @@ class Link:
         if self._dead is None:
             ending = self.process.kill(_END_S if why is None else 0.0)
             message = f"rollout {self.name}: its process (pid {self.process.pid}) {why or ending}"
-            self._dead = WorkerError(message + quoted(self.process.tail()), worker=f"rollout {self.name}")
+            self._dead = WorkerDied(message + quoted(self.process.tail()), worker=f"rollout {self.name}")
         return self._dead

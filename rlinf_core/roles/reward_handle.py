@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rlinf_core.roles.reward_process import Message
 
 START_DEADLINE_S = 120.0  # a reward may import a large library
+MESSAGE_S = 2.0  # that a message may take from its beginning to its end, at least
 EXIT_GRACE_S = 0.5  # between the end of a connection and the exit code of its process
 
 
@@ -80,8 +82,21 @@ class ScoringProcess:
         return True
 
     def receive(self) -> Message:
-        """The next message; raises EOFError or OSError if the process is dead."""
-        message: Message = pickle.loads(self.connection.recv_bytes())  # noqa: S301 - between a run and its own scoring process
+        """The next message, which has begun to come; raises EOFError or OSError if the process is dead, or
+        sends what is none. A message that does not come to its end costs the process its life."""
+        left = min(START_DEADLINE_S, max(MESSAGE_S, self.deadline - time.monotonic()))
+        watch = threading.Timer(left, self._popen.kill)
+        watch.daemon = True
+        watch.start()
+        try:
+            content = self.connection.recv_bytes()
+            message: Message = pickle.loads(content)  # noqa: S301 - between a run and its own scoring process
+        except (EOFError, OSError):
+            raise
+        except Exception as err:  # whatever unpickling makes of it
+            raise OSError(f"a scoring process sent what is no message: {err}") from err
+        finally:
+            watch.cancel()
         return message
 
     def restart_clock(self, timeout_s: float) -> float:

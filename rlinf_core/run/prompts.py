@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlinf_core.errors import DataError
+from rlinf_core.errors import DataError, RlinfError
 from rlinf_core.run.seeds import derive_seed
 from rlinf_core.types import Prompt, Request, Row, Sample
 
@@ -49,8 +51,8 @@ class PromptSource:
                 f"sampling.max_new_tokens: {context - self.room} leaves no token for a prompt in the context "
                 f"of {context}; choose less, such as {context // 2}"
             )
-        scan = SCAN_IMAGES if self.dataset[0].images else SCAN
-        lengths = [len(self._encode(self.dataset[i])) for i in range(min(scan, len(self.dataset)))]
+        scan = SCAN_IMAGES if self._row(0).images else SCAN
+        lengths = [len(self._encode(self._row(i))) for i in range(min(scan, len(self.dataset)))]
         long = [length for length in lengths if length > self.room]
         if long and not self.max_prompt_tokens:
             raise self._too_long(len(long), len(lengths), max(long))
@@ -99,7 +101,7 @@ class PromptSource:
 
     def prompt(self, index: int) -> Prompt:
         """Row `index`, tokenised."""
-        row = self.dataset[index]
+        row = self._row(index)
         ids = np.asarray(self._encode(row), dtype=np.int64)
         return Prompt(
             index=index,
@@ -119,7 +121,7 @@ class PromptSource:
         self._demonstration(self.prompt(0))
 
     def _demonstration(self, prompt: Prompt) -> Sample:
-        text = self.dataset[prompt.index].demonstration
+        text = self._row(prompt.index).demonstration
         if text is None:
             raise DataError(
                 f"row {prompt.index} of the dataset has no demonstration to imitate; name the column that "
@@ -147,6 +149,20 @@ class PromptSource:
             self._order = np.random.default_rng(seed).permutation(len(self.dataset)).tolist()
             self._epoch = epoch
         return int(self._order[offset])
+
+    def _row(self, index: int) -> Row:
+        """Raises `DataError` for whatever a dataset raises."""
+        try:
+            return self.dataset[index]
+        except RlinfError:
+            raise
+        except Exception as err:  # a plugin's code
+            frame = traceback.extract_tb(err.__traceback__)[-1]
+            where = f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}"
+            raise DataError(
+                f"data: row {index} of {type(self.dataset).__name__} cannot be read: "
+                f"{type(err).__name__}: {err} ({where})"
+            ) from err
 
     def _encode(self, row: Row) -> list[int]:
         if row.images:

@@ -1,0 +1,1 @@
+"""A plugin whose parts fail as they are told to: see `strike`."""
