@@ -2,7 +2,7 @@
 by a fifth or more than the best plan that stays, with the same gradient.
 
 A small language model writes responses of given lengths on two devices. In each step of the job `tail` one
-response runs to the limit, twelve times as long as the others. Every plan that two devices allow is run for
+response runs to the limit, eleven times as long as the others. Every plan that two devices allow is run for
 real (collocated, disaggregated and hybrid, in several chunk sizes); then the fastest of them step by step in
 turns with the collocated one under `schedule.dynamic=in-step`. `step_over_best_static` is the median step of
 that over the fastest other, `gradient_rel_diff` the norm of the difference of both gradients over the norm,
@@ -46,7 +46,7 @@ from rlinf_core.types import Request
 
 Lengths = NDArray[np.int64]
 LIMIT, PROMPTS, GROUP = 480, 24, 8
-USUAL = 40  # tokens of the middle response
+USUAL = 44  # tokens of the middle response
 STEPS = 2  # of different lengths
 EPSILON = 1e4  # so large that Adam divides by it alone
 SCALE = 100.0  # of a gradient, as it is added to weights: far above their rounding
