@@ -103,13 +103,13 @@ class Simulator(ABC):
     def begin(self, seeds: Mapping[int, int]) -> None:
         """Begin what `restart` does, or `reset` where all environments start together; at most once before
         `begun`."""
-        self._seeds = seeds
+        self._to_begin = seeds
 
     def begun(self) -> Observation:
         """What all show after what was begun."""
         if self.restarts:
-            return self.restart(self._seeds)
-        return self.reset([self._seeds[n] for n in range(self.num_envs)])
+            return self.restart(self._to_begin)
+        return self.reset([self._to_begin[n] for n in range(self.num_envs)])
 
     def send(self, actions: NDArray[Any]) -> None:
         """Begin what `step` does; at most once before `receive`."""
