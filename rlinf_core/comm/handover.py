@@ -8,8 +8,8 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rlinf_core.api import Block, Held, Transfer
 
 _PAGE = mmap.ALLOCATIONGRANULARITY
+_ALONE_UNTIL = 16 * 2**20  # bytes
+_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,7 @@ class Outbox:
     def lay(self, held: Held, far: Iterable[int] = ()) -> Laid:
         """Copy everything; takers in `far` cannot open the memory."""
         parts = {block.name: (block, tensor) for block, tensor in held.items()}
-        for each in self.transfers:
-            copy_into(_laid(self._memory, each), _part(*parts[each.name], each))
+        _copy([(_laid(self._memory, each), _part(*parts[each.name], each)) for each in self.transfers])
         sent = {
             taker: tuple(octets(_laid(self._memory, each)) for each in self.transfers if each.target == taker)
             for taker in far
@@ -74,40 +75,44 @@ def fill(held: Held, transfers: Iterable[Transfer], laid: Mapping[int, Laid], ow
     by_source: dict[int, list[Transfer]] = {}
     for each in transfers:
         by_source.setdefault(each.source, []).append(each)
+    pairs = []
     for source, wanted in by_source.items():
-        if source not in laid or all(each.target == source for each in wanted):
-            for each in wanted:
-                _copy(_part(*targets[each.name], each), _part(*mine[each.name], each))
-            continue
-        for each, tensor in _taken(laid[source], wanted):
-            copy_into(_part(*targets[each.name], each), tensor)
+        kept = all(each.target == source for each in wanted)
+        found = [_part(*mine[each.name], each) for each in wanted] if kept else _taken(laid[source], wanted)
+        pairs += [(_part(*targets[each.name], each), part) for each, part in zip(wanted, found, strict=True)]
+    _copy([(target, source) for target, source in pairs if target.data_ptr() != source.data_ptr()])
 
 
-def _copy(target: Tensor, source: Tensor) -> None:
-    if target.data_ptr() != source.data_ptr():
-        copy_into(target, source)
+def _copy(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Sources to targets; everybody waits for it, so that other cores may help."""
+    if sum(source.nbytes for _, source in pairs) < _ALONE_UNTIL:
+        for target, source in pairs:
+            copy_into(target, source)
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for copied in [pool.submit(copy_into, target, source) for target, source in pairs]:
+            copied.result()
 
 
-def _taken(laid: Laid, wanted: list[Transfer]) -> Iterator[tuple[Transfer, Tensor]]:
+def _taken(laid: Laid, wanted: Sequence[Transfer]) -> list[Tensor]:
+    """Views of what another process has laid down."""
     sent = laid.far.get(wanted[0].target)
     if sent is not None:
-        for each, array in zip(wanted, sent, strict=True):
-            yield each, _tensor(array, each, 0)
-    elif laid.extent is not None:
-        with _opened(laid.extent) as memory:
-            for each in wanted:
-                yield each, _tensor(memory, each, each.begin)
+        return [_tensor(array, each, 0) for each, array in zip(wanted, sent, strict=True)]
+    if laid.extent is None:
+        raise RuntimeError(f"process {wanted[0].source} has laid down nothing")
+    memory = _opened(laid.extent)
+    return [_tensor(memory, each, each.begin) for each in wanted]
 
 
-@contextmanager
-def _opened(extent: Extent) -> Iterator[mmap.mmap]:
+def _opened(extent: Extent) -> mmap.mmap:
     descriptor = os.open(f"/proc/{extent.process}/fd/{extent.descriptor}", os.O_RDWR)
     try:
         memory = map_extent(descriptor, extent)
     finally:
         os.close(descriptor)
     touch(memory, Region(extent, 0, extent.size))
-    yield memory
+    return memory
 
 
 def _laid(memory: mmap.mmap, transfer: Transfer) -> Tensor:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api.engine import Call, WorkerSpec
 from rlinf_core.comm.handover import Laid
+from rlinf_core.config.lending import refuse_ordered
 from rlinf_core.roles.moving import Given, Place, Told
 from rlinf_core.run.seats import TRAINED, Seat, meeting_point
 from rlinf_core.schedule.elastic import Moves, plan_moves
@@ -142,6 +143,9 @@ class TrainedMove(Regrouped):
                 blocks, standpoint = self.host(device).call(worker, "wanted").result()
                 wanted[device] = blocks
                 self._standpoints[device] = standpoint
+        if self.crew.lent != "nothing":
+            whole = [each.sizes == each.shape for blocks in wanted.values() for each in blocks]
+            refuse_ordered(self.crew.config, whole)
         have = dict(zip(self.before, (each.blocks for each in told), strict=True))
         self.moves: Moves = plan_moves(have, wanted)
         for device, (host, worker) in zip(self.before, self.group.members, strict=True):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from rlinf_core.config.schema import RunConfig
+from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.plan import Assignment, Plan
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -91,6 +92,25 @@ def test_a_replica_that_leaves_moves_nothing_and_one_that_comes_takes_everything
         assert (coming.moved_bytes, leaving.moved_bytes) == (held, 0)
         after = state(job.crew, tmp_path / "1")
         assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    finally:
+        job.close()
+
+
+@pytest.mark.slow
+def test_ranks_that_would_have_to_wait_for_one_another_are_refused_where_devices_are_lent(
+    machine: Machine,
+) -> None:
+    def placed(*actor: int) -> Plan:
+        return Plan({"rollout": Assignment((0, 1)), "actor": Assignment(actor)})
+
+    job = Job(machine.crew(machine.text(*CASES["sharded"], "schedule.dynamic=in-step")), placed(0))
+    try:
+        job.step()
+        change = job.crew.change(placed(0, 1))
+        with pytest.raises(ConfigError, match="wait for each other in every micro-batch"):
+            change.prepare()
+        change.abandon()
+        assert len(job.step().rows) == len(job.steps[0].rows)
     finally:
         job.close()
 
