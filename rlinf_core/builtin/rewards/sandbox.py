@@ -73,12 +73,12 @@ class Sandbox:
             "descriptor": proof,
             "secret": secret,
         }
-        errors = folder / "errors"
-        with errors.open("wb") as complaints, (folder / "given").open("w+") as source:
-            source.write(given)
-            source.seek(0)
+        errors, order = folder / "errors", folder / "order"
+        order.write_text(json.dumps(told))
+        (folder / "given").write_text(given, encoding="utf-8", errors="replace")
+        with errors.open("wb") as complaints, (folder / "given").open("rb") as source:
             process = subprocess.Popen(
-                [sys.executable, "-I", str(PROGRAM), json.dumps(told)],
+                [sys.executable, "-I", str(PROGRAM), str(order)],
                 stdin=source,
                 stdout=output,
                 stderr=complaints,

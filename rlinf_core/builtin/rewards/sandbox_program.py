@@ -46,8 +46,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Arguments: JSON of limits and a descriptor; the secret that proves the end comes first on it."""
-    told = json.loads(sys.argv[1])
+    """Argument: a file with JSON of what to run, its limits, and the secret that proves its end."""
+    with open(sys.argv[1]) as file:
+        told = json.load(file)
+    os.unlink(sys.argv[1])
     _limit(told["seconds"], told["memory_bytes"], told["file_bytes"])
     _check(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _see_only(os.getcwd())

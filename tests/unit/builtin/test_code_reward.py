@@ -19,6 +19,16 @@ from rlinf_core.builtin.rewards.sandbox import Sandbox
 from rlinf_core.errors import ConfigError, RewardError
 
 BOX = Sandbox(1024)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _shut_in() -> None:
+    try:
+        BOX.check()
+    except RewardError as err:
+        pytest.skip(f"programs cannot be shut in on this system: {err}")
+
+
 DOUBLE = "Let me think.\n```python\ndef f(x):\n    return 2 * x\n```\nDone."
 CHECKS = ["assert f(1) == 2", "assert f(-3) == -6", "assert f(0) == 1"]
 ECHO = "```\nwhile True:\n    try:\n        print(int(input()) + 1)\n    except EOFError:\n        break\n```"
@@ -66,6 +76,17 @@ def test_an_endless_program_is_ended_and_scores_zero() -> None:
     found = score("```python\nwhile True: pass\n```", CHECKS, timeout_s=1.0)
     assert (found.value, found.verdict) == (0.0, "ok")
     assert time.monotonic() - began < 60
+
+
+def test_a_program_may_be_long_and_hold_anything() -> None:
+    program = f"data = {'x' * 300_000!r}\nprint(len(data))"
+    assert BOX.run([program], timeout_s=30).output == "300000\n"
+    assert not BOX.run(["\0\ud83d"], timeout_s=20, given="\ud83d").whole
+
+
+def test_the_order_with_its_secret_is_gone_before_the_program_runs() -> None:
+    looks = "import os, sys\nprint(sorted(os.listdir('.')), sys.argv)"
+    assert BOX.run([looks], timeout_s=20).output == "['errors', 'given'] ['program']\n"
 
 
 @pytest.mark.parametrize("answer", [None, "", {}, {"inputs": ["1"], "outputs": []}, [1, 2], 7])
