@@ -177,12 +177,16 @@ class TrainedMove(Regrouped):
         entered = time.monotonic()
         GroupCall(names, "take", taking).wait()
         taken = time.monotonic()
-        for host, worker in self._everybody():
-            host.call(worker, "has_moved")
         found = self.take_over()
         found.moved_bytes = self.moves.moved_bytes
         found.times = {"give": gave - began, "enter": entered - gave, "take": taken - entered}
         return found
+
+    def tidy(self) -> None:
+        """What was before may go."""
+        for call in [host.call(worker, "has_moved") for host, worker in self.members()]:
+            call.result()
+        super().tidy()
 
     def abandon(self) -> None:
         """Those that would have stayed forget about it."""

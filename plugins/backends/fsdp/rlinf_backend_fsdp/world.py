@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -14,6 +17,7 @@ from rlinf_core.api import TrainerContext
 from rlinf_core.errors import ConfigError
 
 TIMEOUT = timedelta(minutes=30)
+LOOK_S = 0.002
 
 
 @dataclass
@@ -66,6 +70,8 @@ def join_world(context: TrainerContext) -> World:
 
 
 def _open_group(context: TrainerContext, device: torch.device) -> None:
+    if context.rank:
+        _await_first(os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", ""))
     try:
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -79,3 +85,14 @@ def _open_group(context: TrainerContext, device: torch.device) -> None:
             f"backend fsdp: {context.world_size} ranks meet at MASTER_ADDR and MASTER_PORT, "
             f"which are not set ({err})"
         ) from err
+
+
+def _await_first(address: str, port: str) -> None:
+    """Until rank 0 is there: who comes before it would look again after half a second, and later."""
+    end = time.monotonic() + TIMEOUT.total_seconds()
+    while address and port and time.monotonic() < end:
+        try:
+            with socket.create_connection((address, int(port)), timeout=1.0):
+                return
+        except OSError:
+            time.sleep(LOOK_S)
