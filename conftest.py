@@ -19,6 +19,7 @@ EXPECTED = (  # reasons for which a test may be skipped on CI
     "an embodied model has no decoder and no text",
     "the rollout engine cannot interrupt what it generates",
     "the backend has no snapshots",
+    "the backend adds up gradients in one order only",
     "the simulator does not save its state",
     "the simulator does not offload",
     "the simulator does not render",
