@@ -184,7 +184,7 @@ class TrainedMove(Regrouped):
 
     def tidy(self) -> None:
         """What was before may go."""
-        for call in [host.call(worker, "has_moved") for host, worker in self.members()]:
+        for call in [host.call(worker, "has_moved") for host, worker in self.group.members]:
             call.result()
         super().tidy()
 
