@@ -16,7 +16,7 @@ import typer
 from rlinf_core.cli.options import with_options
 from rlinf_core.cli.table import print_table
 from rlinf_core.config.options import Options
-from rlinf_core.errors import CheckpointError, ConfigError
+from rlinf_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
@@ -103,6 +103,7 @@ def command(
 def _subject(options: Options, given: Sequence[str], step: str) -> Subject:
     from rlinf_core.config.compose import compose
     from rlinf_core.run.export import find_checkpoint
+    from rlinf_core.run.output import settings_of
 
     runs = [text for text in given if Path(text).is_dir() or not OVERRIDE.match(text)]
     overrides = tuple(text for text in given if text not in runs)
@@ -111,13 +112,9 @@ def _subject(options: Options, given: Sequence[str], step: str) -> Subject:
         _refuse_nothing(options, step)
         return Subject(None, compose(options))
     run = Path(runs[0])
-    settings = run / "config.yaml"
     if len(runs) > 1:
         raise ConfigError(f"one run at a time, these are {len(runs)}: {', '.join(runs)}; see rlinf compare")
-    if not settings.exists():
-        raise CheckpointError(
-            f"{run}: there is no run here (no {settings}); name the folder of one, or a model by --model"
-        )
+    settings = settings_of(run, otherwise=", or a model by --model")
     if options.model is not None:
         raise ConfigError(
             f"--model {options.model} beside {run}: a checkpoint is of the run's own model. To evaluate "

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from rlinf_core.errors import CheckpointError
-
 
 def command(
     run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
@@ -24,11 +22,9 @@ def command(
     from rlinf_core.config.compose import compose
     from rlinf_core.config.options import Options
     from rlinf_core.run.export import export, find_checkpoint
+    from rlinf_core.run.output import settings_of
 
-    settings = run / "config.yaml"
-    if not settings.exists():
-        raise CheckpointError(f"{run}: there is no run here (no {settings}); name the folder of one")
-    config = compose(Options(config=(settings,), output=str(run)))
+    config = compose(Options(config=(settings_of(run),), output=str(run)))
     checkpoint = find_checkpoint(run, step)
     export(config, checkpoint, output)
     typer.echo(f"policy of step {checkpoint.step} written to {output}")

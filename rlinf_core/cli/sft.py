@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from rlinf_core.cli.options import with_options
-from rlinf_core.cli.train import train
+from rlinf_core.cli.train import AllowChanges, Resume, train
 from rlinf_core.config.options import Options
 
 ALGORITHM = "sft"
@@ -19,13 +15,8 @@ ALONE = ("warm_start.steps=0",)  # imitation is the run itself
 @with_options
 def command(
     options: Options,
-    resume: Annotated[
-        Path | None,
-        typer.Option("--resume", help="Continue this run from its latest checkpoint.", metavar="RUN"),
-    ] = None,
-    allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Resume although settings or data differ from the run's.")
-    ] = False,
+    resume: Resume = None,
+    allow_changes: AllowChanges = False,
 ) -> None:
     """Train a policy on demonstrations: those of the data, or recorded episodes of a simulator.
 

@@ -11,7 +11,7 @@ import typer
 
 from rlinf_core.cli.options import with_options
 from rlinf_core.config.options import Options
-from rlinf_core.errors import CheckpointError, ConfigError, WorkerError
+from rlinf_core.errors import ConfigError, WorkerError
 
 if TYPE_CHECKING:
     from rlinf_core.api import Engine
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 PLACED = ("mode", "placement", "plan", "schedule.")  # where it runs, not what comes out
 FREE = ("train.steps", "eval.", "checkpoint.", "trackers", "reward_pool.", "output", "engine.", *PLACED)
 INTERRUPTED = 130  # the exit code of a command ended by Ctrl-C
+Resume = Annotated[
+    Path | None,
+    typer.Option("--resume", help="Continue this run from its latest checkpoint.", metavar="RUN"),
+]
+AllowChanges = Annotated[
+    bool, typer.Option("--allow-changes", help="Resume although settings or data differ from the run's.")
+]
 
 
 @with_options
 def command(
     options: Options,
-    resume: Annotated[
-        Path | None,
-        typer.Option("--resume", help="Continue this run from its latest checkpoint.", metavar="RUN"),
-    ] = None,
-    allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Resume although settings or data differ from the run's.")
-    ] = False,
+    resume: Resume = None,
+    allow_changes: AllowChanges = False,
 ) -> None:
     """Train a policy.
 
@@ -99,9 +101,9 @@ def _run(
 
 
 def _resumed(options: Options, run: Path) -> Options:
-    recipe = run / "config.yaml"
-    if not recipe.exists():
-        raise CheckpointError(f"--resume {run}: there is no run here (no {recipe}); name the folder of one")
+    from rlinf_core.run.output import settings_of
+
+    recipe = settings_of(run, said="--resume ")
     if options.output and Path(options.output) != run:
         raise ConfigError(
             f"--output {options.output} beside --resume {run}: a run continues in its folder; drop --output"

@@ -21,6 +21,7 @@ from rlinf_core.report.glossary import meaning
 from rlinf_core.report.reading import RunRecord, differences
 from rlinf_core.report.timeline import read_timeline
 from rlinf_core.report.why import considered
+from rlinf_core.run.trace import TRACE
 
 KINDS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
 
@@ -63,7 +64,7 @@ def page_data(runs: Sequence[RunRecord], video_mb: float) -> dict[str, Any]:
                 "considered": [asdict(each) for each in plans],
                 "not_considered": no_plans,
                 "videos": videos,
-                "timeline": [asdict(step) for step in read_timeline(run.folder / "trace.json")],
+                "timeline": [asdict(step) for step in read_timeline(run.folder / TRACE)],
             }
         )
     return {

@@ -15,13 +15,13 @@ import yaml  # type: ignore[import-untyped]
 
 from rlinf_core.errors import RlinfError
 from rlinf_core.run.notes import NOTES
-from rlinf_core.run.output import METRICS, PLAN, SETTINGS
+from rlinf_core.run.output import METRICS, PLAN, settings_of
 from rlinf_core.run.planning import HISTORY
+from rlinf_core.run.sample_log import SAMPLES
+from rlinf_core.run.videos import FOLDER as VIDEOS
 
 POINTS = 1000  # of one curve; longer ones are averaged
-SAMPLES = 240  # rows kept, from steps that are spread over the run
-SAMPLES_FILE = "samples.jsonl"
-VIDEOS = "videos"
+KEPT = 240  # rows, from steps that are spread over the run
 
 
 @dataclass
@@ -50,9 +50,7 @@ class RunRecord:
 
 def read_run(folder: Path) -> RunRecord:
     """Raises `RlinfError` where there is no run."""
-    settings_file = folder / SETTINGS
-    if not settings_file.exists():
-        raise RlinfError(f"{folder}: there is no run here (no {SETTINGS}); name the folder of one")
+    settings_file = settings_of(folder)
     try:
         settings = yaml.safe_load(settings_file.read_text()) or {}
     except (OSError, yaml.YAMLError) as err:
@@ -63,7 +61,7 @@ def read_run(folder: Path) -> RunRecord:
         folder=folder,
         settings=flat(settings),
         curves=curves,
-        samples=spread_samples(folder / SAMPLES_FILE),
+        samples=spread_samples(folder / SAMPLES),
         notes=list(json_lines(folder / NOTES)),
         plans=read_plans(folder),
         videos=sorted(p for p in (folder / VIDEOS).rglob("*") if p.suffix in (".mp4", ".gif", ".webm")),
@@ -111,7 +109,7 @@ def thinned(values: Mapping[int, float], points: int = POINTS) -> Curve:
     return curve
 
 
-def spread_samples(path: Path, most: int = SAMPLES) -> list[dict[str, Any]]:
+def spread_samples(path: Path, most: int = KEPT) -> list[dict[str, Any]]:
     """Samples of steps spread evenly over the run, the first and the last among them."""
     by_step: dict[int, list[dict[str, Any]]] = {}
     for sample in json_lines(path):

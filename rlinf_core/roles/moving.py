@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from rlinf_core.api import TrainerContext
 from rlinf_core.comm.handover import Laid, Outbox, fill
 from rlinf_core.comm.transport import Standpoint
+from rlinf_core.roles.saving import random_state, set_random_state
 from rlinf_core.roles.setup import build_backend
 from rlinf_core.worker import Worker, on_host
 
@@ -241,11 +240,7 @@ class Movable(Worker, ABC):
 
 def generator_states(device: str) -> dict[str, Any]:  # Any: as the libraries have them
     """Of the generators of torch, Python and numpy in this process."""
-    states = {
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        "numpy": np.random.get_state(legacy=True),
-    }
+    states = {**random_state(), "torch": torch.get_rng_state()}
     if device.startswith("cuda"):
         states["device"] = torch.cuda.get_rng_state(device)
     return states
@@ -254,7 +249,6 @@ def generator_states(device: str) -> dict[str, Any]:  # Any: as the libraries ha
 def restore_generators(states: Mapping[str, Any], device: str) -> None:  # Any: as above
     """Go on with these."""
     torch.set_rng_state(states["torch"])
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
+    set_random_state(states)
     if "device" in states:
         torch.cuda.set_rng_state(states["device"], device)

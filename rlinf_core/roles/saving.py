@@ -104,15 +104,19 @@ def restore_random_state(folder: Path, rank: int) -> None:
     if not path.exists():
         return
     try:
-        found = json.loads(path.read_text())
-        version, numbers, gauss = found["python"]
-        random.setstate((version, tuple(numbers), gauss))
-        kind, keys, *rest = found["numpy"]
-        np.random.set_state((kind, np.asarray(keys, dtype=np.uint32), *rest))
+        set_random_state(json.loads(path.read_text()))
     except (OSError, ValueError, LookupError, TypeError, OverflowError) as err:
         raise CheckpointError(
             f"{path} holds no state of random generators ({err}); name another one"
         ) from err
+
+
+def set_random_state(found: Mapping[str, Any]) -> None:  # Any: JSON values
+    """Go on with what `random_state` has told."""
+    version, numbers, gauss = found["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    kind, keys, *rest = found["numpy"]
+    np.random.set_state((kind, np.asarray(keys, dtype=np.uint32), *rest))
 
 
 def _list(listing: Path, files: Sequence[Path]) -> None:

@@ -128,11 +128,12 @@ class StepUpdate:
 
     def _show(self, rows: Sequence[Experience], advantages: Advantages, columns: Columns) -> None:
         """With how the trainer's own log-probabilities differ, where they are known beforehand."""
-        told_BT = {"advantages": advantages.advantages_BT}
-        if columns.old_BT is not None and columns.old_BT is not columns.rollout_BT:
-            told_BT["mismatch"] = columns.old_BT - columns.rollout_BT
+        old_BT = columns.old_BT
         for i in sorted(range(len(rows)), key=lambda i: (rows[i].group, rows[i].replica))[:SHOWN]:
-            found = {name: each_BT[i, : len(rows[i].mask)].tolist() for name, each_BT in told_BT.items()}
+            length = len(rows[i].mask)
+            found = {"advantages": advantages.advantages_BT[i, :length].tolist()}
+            if old_BT is not None and old_BT is not columns.rollout_BT:
+                found["mismatch"] = (old_BT[i, :length] - columns.rollout_BT[i, :length]).tolist()
             show(self.report.shown, {(rows[i].group, rows[i].replica): found})
 
     def _active_of(self, part: Sequence[int], idle: Sequence[bool]) -> list[int]:

@@ -59,6 +59,11 @@ class Regrouped:
         """Ranks afterwards."""
         return len(self.after)
 
+    @property
+    def sitting(self) -> dict[int, Member]:
+        """Who has which device, until others take over."""
+        return dict(zip(self.before, self.group.members, strict=True))
+
     def prepare(self) -> None:
         """Build the ranks that are new."""
         self.create({})
@@ -67,12 +72,12 @@ class Regrouped:
     def create(self, extra: Mapping[str, Any]) -> None:
         """Begin to; `extra` is told to new ranks alone."""
         target, kwargs = self.crew.recipe(self.name, self.seat)
+        sitting = self.sitting
         for rank, device in enumerate(self.after):
-            stays = device in self.before
-            name = self.group.members[self.before.index(device)][1] if stays else f"{self.name}[{rank}]"
+            name = sitting[device][1] if device in sitting else f"{self.name}[{rank}]"
             context = WorkerContext(name, rank, self.size, self.crew.device(device), self.crew.config.seed)
             self._specs[rank] = WorkerSpec(context.name, target, {**kwargs, "context": context})
-            if not stays:
+            if device not in sitting:
                 told = replace(self._specs[rank], kwargs={**kwargs, **extra, "context": context})
                 self._creating.append((rank, self.host(device).create(told)))
 
@@ -113,16 +118,13 @@ class Regrouped:
 
     def members(self) -> list[Member]:
         """In rank order, those that stay under the names that they have."""
-        found = []
-        for rank, device in enumerate(self.after):
-            host = self.group.members[self.before.index(device)][0] if device in self.before else None
-            found.append((host or self.host(device), self._specs[rank].name))
-        return found
+        sitting = self.sitting
+        hosts = [sitting[device][0] if device in sitting else self.host(device) for device in self.after]
+        return [(host, self._specs[rank].name) for rank, host in enumerate(hosts)]
 
     def leaving(self) -> list[Member]:
         """Those whose devices others have afterwards."""
-        pairs = zip(self.before, self.group.members, strict=True)
-        return [member for device, member in pairs if device not in self.after]
+        return [member for device, member in self.sitting.items() if device not in self.after]
 
 
 class TrainedMove(Regrouped):
@@ -148,7 +150,7 @@ class TrainedMove(Regrouped):
             refuse_ordered(self.crew.config, whole)
         have = dict(zip(self.before, (each.blocks for each in told), strict=True))
         self.moves: Moves = plan_moves(have, wanted)
-        for device, (host, worker) in zip(self.before, self.group.members, strict=True):
+        for device, (host, worker) in self.sitting.items():
             host.call(worker, "make_room", self.moves.given_by(device)).result()
         while not all(host.call(worker, "ready_to_move").result() for host, worker in self._everybody()):
             time.sleep(_LOOK_S)
@@ -160,7 +162,7 @@ class TrainedMove(Regrouped):
         members = self.members()
         giving = [
             host.call(worker, "give", self._far_from(device))
-            for device, (host, worker) in zip(self.before, self.group.members, strict=True)
+            for device, (host, worker) in self.sitting.items()
         ]
         entering = [
             host.call(worker, "enter", Place(rank, self.size), master)
@@ -196,10 +198,10 @@ class TrainedMove(Regrouped):
 
     def _prepared(self) -> Iterator[tuple[int, tuple[Block, ...]]]:
         """What those that stay will have."""
-        calls = []
+        calls, sitting = [], self.sitting
         for rank, device in enumerate(self.after):
-            if device in self.before:
-                host, worker = self.group.members[self.before.index(device)]
+            if device in sitting:
+                host, worker = sitting[device]
                 calls.append((device, host.call(worker, "prepare_to_move", Place(rank, self.size))))
         for device, call in calls:
             yield device, call.result()

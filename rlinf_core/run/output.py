@@ -12,7 +12,7 @@ from rlinf_core.config.compose import compose
 from rlinf_core.config.dump import dump
 from rlinf_core.config.options import Options
 from rlinf_core.config.show import commented_yaml
-from rlinf_core.errors import ConfigError, RlinfError
+from rlinf_core.errors import CheckpointError, ConfigError, RlinfError
 
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
@@ -32,6 +32,17 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as err:
         raise RlinfError(f"cannot write {path}: {err.strerror}; free some space and resume the run") from err
+
+
+def settings_of(run: Path, said: str = "", otherwise: str = "") -> Path:
+    """The file with a run's settings. Raises `CheckpointError` where there is no run; `said` stands before
+    the folder, `otherwise` is what may be named instead of one."""
+    path = run / SETTINGS
+    if not path.exists():
+        raise CheckpointError(
+            f"{said}{run}: there is no run here (no {SETTINGS}); name the folder of one{otherwise}"
+        )
+    return path
 
 
 def refuse_used(output: Path) -> None:

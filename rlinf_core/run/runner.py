@@ -28,12 +28,12 @@ from rlinf_core.run.metrics import JsonLines, TrackerSet
 from rlinf_core.run.output import CHECKPOINTS, METRICS, claim, clear_failed_start, put_in_place, refuse_used
 from rlinf_core.run.planning import Planning, prepare, resumed
 from rlinf_core.run.resuming import FOREIGN, lacks, refuse_changes_of_data, refuse_other_backend
-from rlinf_core.run.sample_log import records
+from rlinf_core.run.sample_log import SAMPLES, records
 from rlinf_core.run.saving import Saving, score
 from rlinf_core.run.scaling import Scaling, refuse_impossible, with_scale_of
 from rlinf_core.run.steering import Steering
 from rlinf_core.run.step_times import step_times
-from rlinf_core.run.trace import Trace
+from rlinf_core.run.trace import TRACE, Trace
 from rlinf_core.run.videos import Kind, Videos
 
 if TYPE_CHECKING:
@@ -176,9 +176,9 @@ class Runner:
     def _open_logs(self, checkpoint: Checkpoint | None) -> None:
         resumed = None if not self.resume else (checkpoint.step if checkpoint else -1)
         self._metrics = JsonLines(self.output / METRICS, resumed)
-        self._trace = Trace(self.output / "trace.json", max(0, resumed or 0))
+        self._trace = Trace(self.output / TRACE, max(0, resumed or 0))
         self._videos = Videos(self.config, self._value if self.graph.crew.needs.critic != "none" else None)
-        self._samples = JsonLines(self.output / "samples.jsonl", resumed)
+        self._samples = JsonLines(self.output / SAMPLES, resumed)
         self._scores = Scores(self.config, self.source, resumed)
         trackers = {component.name: build(component) for component in self.config.trackers}
         self._trackers = TrackerSet(trackers, self.view.warn)

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from rlinf_core.roles.report import Shown
 
+SAMPLES = "samples.jsonl"  # in a run's folder
 TOKENS = 2048  # kept of one step
-WINDOW = 8  # tokens before one that its text may depend on
+WINDOW = 8  # about as many tokens before one may its text depend on
+CUT = "\ufffd"  # what a letter decodes to while tokens of it are missing
 ENDS = "∎"  # shown for a token without text, such as the end of a sequence
 DIGITS = 4
 
@@ -63,16 +65,20 @@ def pieces(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[s
     """The text that each token adds; together they are the whole. A letter of several tokens comes with its
     last."""
     found: list[str] = []
-    for i in range(len(ids)):
-        start = max(0, i - WINDOW)
-        before, after = decode(ids[start:i]), decode(ids[start : i + 1])
-        whole = before.rstrip("\ufffd")
-        if after.endswith("\ufffd"):
+    start, shown = 0, ""  # a token at which a letter begins, and the text since
+    begins = 0  # the last such token that is far enough behind
+    for end in range(1, len(ids) + 1):
+        text = decode(ids[start:end])
+        if text.endswith(CUT) and end < len(ids):
             found.append("")
-        elif after == before:
-            found.append(ENDS)
-        else:
-            found.append(after[len(whole) :] if after.startswith(whole) else after)
+            continue
+        found.append(text[len(shown) :] or ENDS)
+        shown = text
+        if end - start >= 2 * WINDOW:
+            start, begins = begins, end
+            shown = decode(ids[start:end])
+        elif end - start <= WINDOW:
+            begins = end
     return found
 
 

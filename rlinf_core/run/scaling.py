@@ -120,10 +120,7 @@ class Scaling:
     def close(self) -> None:
         """The run ends: nothing changes any more."""
         self._desk.close(ENDED)
-        if self._pending is not None:
-            self._pending = None
-        if self._tidying is not None:
-            self._tidying = None
+        self._pending = self._tidying = None
 
     def _next(self, step: int) -> Wish | None:
         """What to prepare now; planned changes come at their step, and so before others."""

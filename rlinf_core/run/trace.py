@@ -16,6 +16,7 @@ from rlinf_core.api.spans import HostSpan
 from rlinf_core.run.output import writing
 
 Event = dict[str, Any]  # Any: JSON values
+TRACE = "trace.json"  # in a run's folder
 FIRST_STEPS, LAST_STEPS = 20, 200
 STEP_EVENTS = 2000  # written of one step: the longest
 DRIVER = "driver"
@@ -29,7 +30,7 @@ class Trace:
     keeps the first and the last steps, so that it stays small however long the run is. A trace of an
     earlier part of the run is kept aside.
 
-        trace = Trace(output / "trace.json")
+        trace = Trace(output / TRACE)
         with trace.span("step"):
             ...
         trace.write(step, engine.drain_spans())

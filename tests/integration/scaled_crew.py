@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from torch import Tensor
+from trained_weights import REWARD
 
 from rlinf_core.api import HostSpec
 from rlinf_core.builtin.engines.config import LocalConfig
@@ -27,10 +28,6 @@ from rlinf_core.run.moving import Change, Moved
 from rlinf_core.run.seats import Hosts
 from rlinf_core.schedule.plan import Assignment, Plan
 
-REWARD = """
-def letters(prompts, responses, answers, metas):
-    return [sum(map(str.isdigit, response)) / 8 for response in responses]
-"""
 TEXT = (
     "model=hf_lm",
     "model.preset=char-llama",

@@ -22,13 +22,9 @@ from rlinf_core.schedule.defaults import default_plan
 from rlinf_core.schedule.plan import Mode
 
 sys.path.insert(0, str(Path(__file__).parent))
-from trained_weights import Weights, difference, published
+from trained_weights import REWARD, Weights, difference, published
 
 STEPS = 2
-REWARD = """
-def letters(prompts, responses, answers, metas):
-    return [sum(map(str.isdigit, response)) / 8 for response in responses]
-"""
 BASE = (
     "model=hf_lm",
     "model.preset=char-llama",

@@ -32,15 +32,11 @@ from rlinf_core.schedule.plan import Plan
 from rlinf_core.worker import WorkerGroup
 
 sys.path.insert(0, str(Path(__file__).parent))
-from trained_weights import difference, published
+from trained_weights import REWARD, difference, published
 
 pytestmark = pytest.mark.usefixtures("test_plugins")
 MODES = ("collocated", "disaggregated", "hybrid")
 STEPS = 3
-REWARD = """
-def letters(prompts, responses, answers, metas):
-    return [sum(map(str.isdigit, response)) / 8 for response in responses]
-"""
 TEXT = (
     "model=hf_lm",
     "model.preset=char-llama",

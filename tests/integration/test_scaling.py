@@ -118,14 +118,17 @@ def test_ranks_that_would_have_to_wait_for_one_another_are_refused_where_devices
 def test_the_actor_may_move_to_devices_that_it_did_not_have(machine: Machine, tmp_path: Path) -> None:
     elsewhere = Plan({"rollout": Assignment((0,)), "actor": Assignment((2, 1))})
     swapped = Plan({"rollout": Assignment((0,)), "actor": Assignment((1, 2))})
+    last = Plan({"rollout": Assignment((0,)), "actor": Assignment((2,))})  # of which one is left
     job = Job(machine.crew(machine.text(*CASES["sharded"])), ONE)
     try:
         job.step()
         before = state(job.crew, tmp_path / "0")
-        for number, wanted in enumerate([elsewhere, swapped]):
+        for number, wanted in enumerate([elsewhere, swapped, last]):
             job.scale(wanted)
             after = state(job.crew, tmp_path / str(number + 1))
-            assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+            left = set() if wanted is not last else {"random.1"}  # of a rank that is no more
+            assert before.keys() - after.keys() == left
+            assert all(torch.equal(after[name], before[name]) for name in before.keys() - left)
             job.step()
             before = state(job.crew, tmp_path / f"{number + 1}-trained")
     finally:

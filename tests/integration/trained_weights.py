@@ -1,4 +1,4 @@
-"""The weights of a trained group, and how far two of them lie apart."""
+"""A reward to train by, the weights of a trained group, and how far two of them lie apart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from rlinf_core.comm.stream import Stream
 from rlinf_core.worker import WorkerGroup
 
 Weights = dict[str, torch.Tensor]
+REWARD = """
+def letters(prompts, responses, answers, metas):
+    return [sum(map(str.isdigit, response)) / 8 for response in responses]
+"""
 
 
 def published(actor: WorkerGroup) -> Weights:

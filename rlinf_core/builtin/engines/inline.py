@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
@@ -111,21 +112,50 @@ class InlineStageCall(StageCall):
         return self._result
 
 
+class Threads:
+    """Intra-op threads of torch in this process: as many as a process of its own would have, because sums
+    depend on it; given back at the end."""
+
+    def __init__(self) -> None:
+        self._wanted = 1
+        self._had: int | None = None
+
+    def want(self, specs: Iterable[HostSpec]) -> None:
+        """All hosts share the process, so the largest number counts."""
+        self._wanted = max([self._wanted, *(spec.threads for spec in specs)])
+
+    def use(self) -> None:
+        """After a worker was made, which may have imported torch."""
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            self._had = self._had or torch.get_num_threads()
+            torch.set_num_threads(self._wanted)
+
+    def give_back(self) -> None:
+        """As before."""
+        if self._had is not None:
+            sys.modules["torch"].set_num_threads(self._had)
+            self._had = None
+
+
 class InlineHost(Host):
     """The calling process."""
 
     concurrent = False
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: Threads) -> None:
         self.name = name
         self.table = WorkerTable()
+        self._threads = threads
         self._spans: deque[HostSpan] = deque(maxlen=_MOST_UNREAD)
 
     def create(self, spec: WorkerSpec) -> Call:
         """Build a worker here and now; refuses one of several ranks."""
         context = spec.kwargs.get("context", WorkerContext())
         _refuse_ranks(f"worker {spec.name}", context.world_size)
-        return self._run(Turn(spec.name, "__init__"), lambda: self.table.create(spec))
+        created = self._run(Turn(spec.name, "__init__"), lambda: self.table.create(spec))
+        self._threads.use()
+        return created
 
     def call(self, worker: str, method: str, *args: Any, **kwargs: Any) -> Call:
         """Call a method here and now."""
@@ -168,13 +198,15 @@ class InlineEngine(Engine):
     def __init__(self, config: Any) -> None:  # Any: it has no settings
         super().__init__(config)
         self._hosts: list[InlineHost] = []
+        self._threads = Threads()
 
     def start(self, hosts: Iterable[HostSpec]) -> list[Host]:
         """One host for every spec; refuses more than one rank."""
         specs = list(hosts)
         for spec in specs:
             _refuse_ranks(f"host {spec.name}", int(spec.env.get("WORLD_SIZE", "1")))
-        made = [InlineHost(spec.name) for spec in specs]
+        self._threads.want(specs)
+        made = [InlineHost(spec.name, self._threads) for spec in specs]
         self._hosts += made
         return list(made)
 
@@ -186,6 +218,7 @@ class InlineEngine(Engine):
         """Close all workers."""
         while self._hosts:
             self._hosts.pop().table.close()
+        self._threads.give_back()
 
 
 def _refuse_ranks(what: str, ranks: int) -> None:

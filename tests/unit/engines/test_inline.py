@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from rlinf_core.api.engine import HostSpec
 from rlinf_core.builtin.engines.inline import InlineEngine
@@ -85,6 +86,17 @@ def test_reading_only_the_first_chunk_ends_the_stage(groups: Groups) -> None:
         assert len(chunk) == 1
         break
     assert groups[0].call("items_taken").wait() == [1]
+
+
+def test_torch_has_the_threads_that_a_process_of_its_own_would_have() -> None:
+    before = torch.get_num_threads()
+    engine = InlineEngine(NoConfig())
+    device, reward = engine.start([HostSpec("device0", threads=before + 2), HostSpec("reward")])
+    WorkerGroup.create("first", "engine_workers:Probe", [device], {}, ["cpu"], 7)
+    WorkerGroup.create("second", "engine_workers:Probe", [reward], {}, ["cpu"], 7)
+    assert torch.get_num_threads() == before + 2
+    engine.stop()
+    assert torch.get_num_threads() == before
 
 
 def test_more_than_one_rank_is_refused() -> None:

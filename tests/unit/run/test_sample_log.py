@@ -9,8 +9,9 @@ import numpy as np
 from rlinf_core.run.sample_log import ENDS, details, pieces
 from rlinf_core.types import Prompt, Sample
 
-ACCENT, SIGN = "é".encode(), "漢".encode()
+ACCENT, SIGN, FACE = "é".encode(), "漢".encode(), "😀".encode()
 BYTES = {1: b"ab", 2: b" c", 3: ACCENT[:1], 4: ACCENT[1:], 5: SIGN[:2], 6: SIGN[2:]}
+BYTES |= {7 + i: FACE[i : i + 1] for i in range(4)}
 
 
 def decode(ids: Sequence[int]) -> str:
@@ -38,6 +39,16 @@ def test_pieces_are_the_text_and_letters_of_several_tokens_come_with_their_last(
     assert found[:6] == ["ab", "", "é", " c", "", "漢"]
     assert found[-1] == ENDS
     assert "".join(found[:-1]) == decode(ids)
+
+
+def test_pieces_are_the_whole_wherever_letters_lie_in_a_long_response() -> None:
+    face, accent = [7, 8, 9, 10], [3, 4]
+    for before in range(20):
+        ids = [*[1] * before, *face * 6, *accent * 5, *face, 2, *face[:3]]
+        found = pieces(ids, decode)
+        assert len(found) == len(ids)
+        assert "".join(found) == decode(ids)
+        assert found[before : before + 4] == ["", "", "", "😀"]
 
 
 def test_numbers_stand_beside_their_tokens_and_long_rows_are_left_out() -> None:
