@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlinf_core.cluster import devices
 from rlinf_core.config.compose import compose
 from rlinf_core.config.options import Options
 from rlinf_core.run.ahead import RunAhead
@@ -86,12 +87,9 @@ def pool_processes(run: Any) -> list[int]:
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, as in those of two ranks on two cores: sums depend on how many share them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    monkeypatch.setattr(devices, "_cores", lambda _: (0,))
 
 
 def steps_of(output: Path) -> list[dict[str, Any]]:

@@ -129,7 +129,7 @@ def gradients(module: nn.Module, loss: Tensor) -> dict[str, Tensor]:
 
 
 def expect_same(module: nn.Module, batch: list[Sample], sampling: Sampling | None = None) -> None:
-    """Outputs to 1e-5, the whole gradient to 1e-6 of its norm."""
+    """Outputs to 1e-5, the whole gradient to 3e-6 of its norm."""
     packed, single = said(module, batch, packed=True, sampling=sampling), alone(module, batch, sampling)
     for name in ("logprobs_BT", "entropy_BT", "values_BT"):
         torch.testing.assert_close(getattr(packed, name), getattr(single, name), rtol=0, atol=1e-5)
@@ -137,7 +137,7 @@ def expect_same(module: nn.Module, batch: list[Sample], sampling: Sampling | Non
     assert ours.keys() == theirs.keys()
     gap = sum(float((ours[name] - theirs[name]).double().square().sum()) for name in ours)
     size = sum(float(gradient.double().square().sum()) for gradient in theirs.values())
-    assert (gap / size) ** 0.5 < 1e-6
+    assert (gap / size) ** 0.5 < 3e-6
 
 
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:

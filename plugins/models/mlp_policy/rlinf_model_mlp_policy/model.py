@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rlinf_core.types import Experience, Sampling, Trajectory
 
 LOG_STD = (-10.0, 2.0)  # bounds of a logarithm that states tell
-ROWS = 4  # products of matrices of so many rows, or a multiple, give a row the same bits whatever the others
+ROWS = 16  # products of matrices of so many rows, or a multiple, give a row the same bits whatever the others
 
 
 class MLPPolicy(Model):
