@@ -34,6 +34,10 @@ class RewardError(RlinfError):
     """A reward function raises, hangs or returns something unusable too often."""
 
 
+class ToolError(RlinfError):
+    """A tool cannot do what a model asked of it; the model reads why."""
+
+
 class TrainingError(RlinfError):
     """Losses or gradients are not finite, again and again."""
 

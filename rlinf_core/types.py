@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Picture = NDArray[np.uint8]  # [H, W, 3], red, green, blue
 
 FinishReason = Literal["stop", "length", "abort"]
-Message = Mapping[str, str]
+Message = Mapping[str, Any]  # texts "role" and "content"; of an assistant perhaps "tool_calls"
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,9 @@ class Row:
     prompt: str | list[Message]
     answer: Any = None  # whatever the dataset holds; only rewards read it
     meta: Mapping[str, Any] = field(default_factory=dict)
-    demonstration: str | None = None  # a response to imitate in supervised training
+    demonstration: str | list[Message] | None = (
+        None  # a response to imitate; messages if it has several turns
+    )
     images: tuple[Picture, ...] = field(default=(), compare=False)  # what the prompt is about
 
 
@@ -47,11 +49,14 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Begun:
-    """The first tokens of a response whose generation was interrupted."""
+    """The first tokens of a response that goes on: its generation was interrupted, or tools have answered."""
 
     response_ids: IntArray  # [T]
     logprobs: FloatArray  # [T]
     versions: IntArray  # [T]; of the weights that drew them
+    mask: BoolArray | None = None  # [T]; False where tools wrote; None = nowhere
+    tool_calls: int | None = None  # so far; None = there are no tools
+    tool_errors: int = 0  # of these calls
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,9 @@ class Sample(Experience):
     response_ids: IntArray  # [T]
     text: str = ""
     weight_versions: IntArray | None = None  # [T]; of each token, where not all are of `weight_version`
+    tool_calls: int | None = None  # None = there are no tools
+    tool_errors: int = 0  # of these calls
+    reply: str | None = None  # what came after the last answer of a tool; None = all of `text`
 
 
 @dataclass(kw_only=True)

@@ -37,6 +37,7 @@ from rlinf_core.api.rollout import RolloutEngine
 from rlinf_core.api.simulator import Observation, Simulator, Space, Transition
 from rlinf_core.api.snapshot import Snapshot
 from rlinf_core.api.spans import HostSpan, Span
+from rlinf_core.api.tool import Tool
 from rlinf_core.api.tracker import Tracker
 from rlinf_core.api.weight_part import WeightPart
 
@@ -85,6 +86,7 @@ __all__ = [
     "StepStats",
     "TextProcessor",
     "TokenRows",
+    "Tool",
     "Tracker",
     "TrainBackend",
     "TrainBatch",

@@ -49,6 +49,24 @@ class TextProcessor(ABC):
     def encode_response(self, text: str) -> list[int]:
         """Ids of a demonstration, closed by an end-of-sequence id."""
 
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of a text within a response, such as what a tool says: nothing is added, special tokens in it
+        are left out, and so is what the model cannot write. Raises `ModelError` for a model without tools."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError("this model reads no answers of tools; set tools=[], or choose another model")
+
+    def encode_turn(self, messages: Sequence[Message]) -> list[int]:
+        """Ids between the end of the model's turn (its end-of-sequence id) and the beginning of its next one,
+        in which tools or users say something, by the chat template. Raises `ModelError` without one."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError("agent.turns: the model has no chat template; set agent.turns=plain")
+
+    def describe_tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """From now on the chat template tells of these tools in prompts, each a function as JSON schema. No
+        effect without a chat template."""
+
     @abstractmethod
     def decode(self, token_ids: Sequence[int] | IntArray) -> str:
         """Text without special tokens."""

@@ -29,7 +29,8 @@ class RolloutEngine(ABC):
     @abstractmethod
     def generate(self, requests: Iterable[list[Request]], sampling: Sampling) -> Iterator[list[Sample]]:
         """Finished samples as they finish, while further requests are admitted. What a request
-        yields depends on its seed, its prompt and the weights alone."""
+        yields depends on its seed, its prompt and the weights alone. An empty list among the requests says
+        that there is none at the moment: go on with what there is, and ask again."""
 
     @abstractmethod
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlinf_core.errors import RewardError
+from rlinf_core.errors import ConfigError
 
 PROGRAM = Path(__file__).with_name("sandbox_program.py")
 FILE_BYTES = 1 << 20  # of each file that a program writes, its output too
@@ -35,13 +35,13 @@ class Sandbox:
     def __init__(self, memory_mb: int) -> None:
         self._memory_bytes = memory_mb << 20
 
-    def check(self) -> None:
-        """Raise `RewardError` where the system cannot shut programs in."""
+    def check(self, what: str) -> None:
+        """Raise `ConfigError` for `what` where the system cannot shut programs in."""
         ran = self.run(["print(6 * 7)"], timeout_s=60.0)
         if not (ran.whole and ran.output == "42\n"):
-            raise RewardError(
-                "reward code: programs of the model cannot be run here without rights: it takes Linux 5.13 "
-                "or later with Landlock and seccomp, on x86-64 or ARM, and enough reward.memory_mb: "
+            raise ConfigError(
+                f"{what}: programs of the model cannot be run here without rights: it takes Linux 5.13 "
+                "or later with Landlock and seccomp, on x86-64 or ARM, and enough memory_mb: "
                 f"{ran.complaint}"
             )
 

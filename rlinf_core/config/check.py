@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rlinf_core.api.capabilities import AlgorithmNeeds
+from rlinf_core.config.check_agent import agent_problems
 from rlinf_core.config.check_algorithm import algorithm_problems, algorithm_warnings
 from rlinf_core.config.check_checkpoint import checkpoint_warnings
 from rlinf_core.config.check_env_pool import env_pool_problems, env_pool_warnings
@@ -40,6 +41,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *staleness_problems(config, specs, needs),
         *_demonstrations(config, specs),
         *_sampling(config, specs),
+        *agent_problems(config, specs),
         *_batches(config, needs, ranks or config.ranks),
         *schedule_problems(config, needs, ranks or config.ranks),
         *lending_problems(config, specs, needs),

@@ -39,6 +39,8 @@ def dump(config: RunConfig) -> dict[str, Any]:  # Any: JSON values
             {**_component(reward.component), "weight": reward.weight} for reward in config.rewards
         ]
     tree["trackers"] = [_component(component) for component in config.trackers]
+    if used("tools", unused) and config.tools:
+        tree["tools"] = [_component(component) for component in config.tools]
     for section in SECTIONS:
         if used(section, unused):
             settings = plain(getattr(config, section))

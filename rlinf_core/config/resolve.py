@@ -30,6 +30,7 @@ from rlinf_core.config.schema import (
 from rlinf_core.errors import ConfigError, PluginNotFoundError
 
 REQUIRED = ("algo", "backend", "model", "engine")
+PLAIN_LISTS = ("trackers", "tools")  # components without a weight
 
 
 class SpecSource(Protocol):
@@ -158,7 +159,8 @@ class _Resolver:
         if parts["rollout"] is None and "rollout" not in self.tree and "simulator" not in self.tree:
             parts["rollout"] = self._default_rollout(parts["backend"])
         parts["rewards"] = self._rewards()
-        parts["trackers"] = self._trackers()
+        for section in PLAIN_LISTS:
+            parts[section] = self._listed(section)
         for section, cls in SECTIONS.items():
             parts[section] = convert(cls, self.tree.get(section, {}), section, section, self.merged)
         parts |= self._scalars()
@@ -219,10 +221,9 @@ class _Resolver:
                 rewards.append(WeightedReward(component, float(weight)))
         return tuple(rewards)
 
-    def _trackers(self) -> tuple[Component, ...]:
-        kind = COMPONENT_LISTS["trackers"]
-        trees = enumerate(self.tree.get("trackers", []))
-        made = [self.component(f"trackers.{index}", kind, tree) for index, tree in trees]
+    def _listed(self, section: str) -> tuple[Component, ...]:
+        trees = enumerate(self.tree.get(section, []))
+        made = [self.component(f"{section}.{index}", COMPONENT_LISTS[section], tree) for index, tree in trees]
         return tuple(component for component in made if component is not None)
 
     def _scalars(self) -> Tree:
@@ -240,8 +241,9 @@ class _Resolver:
             self._note(component.config, key, origins)
         for index in range(len(config.rewards)):
             origins[f"reward.{index}.weight"] = self.merged.origin(f"reward.{index}.weight")
-        if not config.trackers:
-            origins["trackers"] = self.merged.origin("trackers")
+        for section in PLAIN_LISTS:
+            if not getattr(config, section):
+                origins[section] = self.merged.origin(section)
         for section in SECTIONS:
             self._note(getattr(config, section), section, origins)
         for key in SCALARS:
@@ -268,4 +270,5 @@ def components(config: RunConfig) -> list[tuple[str, Component]]:
     single = [(section, getattr(config, section)) for section in COMPONENTS]
     found = [(key, component) for key, component in single if component is not None]
     found += [(f"reward.{index}", reward.component) for index, reward in enumerate(config.rewards)]
-    return found + [(f"trackers.{index}", component) for index, component in enumerate(config.trackers)]
+    listed = [(section, getattr(config, section)) for section in PLAIN_LISTS]
+    return found + [(f"{section}.{i}", each) for section, made in listed for i, each in enumerate(made)]

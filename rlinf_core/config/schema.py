@@ -73,6 +73,25 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True)
+class AgentConfig:
+    """Responses of several turns, between which tools answer; `tools` names these."""
+
+    format: Literal["json", "tags"] = "json"  # of calls: <tool_call>{...}</tool_call>, or <NAME>...</NAME>
+    marks: tuple[str, str, str, str] = (  # of tags: before and behind a call, before and behind a result
+        "<{name}>",
+        "</{name}>",
+        "<result>",
+        "</result>",
+    )
+    turns: Literal["plain", "chat"] = "plain"  # chat = by the model's chat template; else within one text
+    max_turns: int = 8  # times that tools answer in one response
+    max_result_tokens: int = 256  # of what a tool says; the rest is cut
+    timeout_s: float = 10.0  # a call
+    concurrency: int = 16  # calls at a time on each rank
+    overlap: bool = False  # generate while tools work; last bits then depend on time
+
+
+@dataclass(frozen=True)
 class WarmStartConfig:
     """Supervised steps on demonstrations before RL: a text task's dataset holds them, an embodied task names
     recorded episodes."""
@@ -151,6 +170,7 @@ class RunConfig:
     simulator: Component | None = None  # embodied tasks
     critic: Component | None = None  # the critic's model, if not of the policy's kind
     trackers: tuple[Component, ...] = ()
+    tools: tuple[Component, ...] = ()  # that a language model may call
     seed: int = 0  # of everything drawn at random
     output: str = ""  # RUN; "" = runs/NAME-TIME
     mode: Literal["auto", "collocated", "disaggregated", "hybrid"] = "auto"  # auto = the fastest as measured
@@ -162,6 +182,7 @@ class RunConfig:
     critic_optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     lora: LoRAConfig = field(default_factory=LoRAConfig)
     sampling: Sampling = field(default_factory=Sampling)
+    agent: AgentConfig = AgentConfig()
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
@@ -183,13 +204,14 @@ COMPONENTS: Mapping[str, str] = {  # section -> kind of plugin
     "critic": "models",
     "engine": "engines",
 }
-COMPONENT_LISTS: Mapping[str, str] = {"reward": "rewards", "trackers": "trackers"}
+COMPONENT_LISTS: Mapping[str, str] = {"reward": "rewards", "trackers": "trackers", "tools": "tools"}
 SECTIONS: Mapping[str, type] = {
     "train": TrainConfig,
     "optimizer": OptimizerConfig,
     "critic_optimizer": OptimizerConfig,
     "lora": LoRAConfig,
     "sampling": Sampling,
+    "agent": AgentConfig,
     "eval": EvalConfig,
     "checkpoint": CheckpointConfig,
     "warm_start": WarmStartConfig,
@@ -220,6 +242,8 @@ UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or s
         "data",
         "reward",
         "sampling",
+        "tools",
+        "agent",
         "reward_pool",
         "train.max_prompt_tokens",
         "train.partial_rollouts",

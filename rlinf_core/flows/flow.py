@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.comm.stream import Stream
-from rlinf_core.types import Experience, Trajectory
+from rlinf_core.types import Experience, Sample, Trajectory
 
 if TYPE_CHECKING:
     from rlinf_core.flows.learning import Learners
@@ -150,6 +150,11 @@ def row_metrics(rows: Sequence[Experience]) -> dict[str, float]:
     metrics["train/response_length"] = sum(lengths) / len(lengths)
     metrics["train/response_length_max"] = float(max(lengths))
     metrics["train/truncated"] = sum(row.finish == "length" for row in scored) / len(scored)
+    calls = [row for row in scored if isinstance(row, Sample) and row.tool_calls is not None]
+    if calls:
+        made = sum(row.tool_calls or 0 for row in calls)
+        metrics["train/tool_calls"] = made / len(calls)
+        metrics["train/tool_errors"] = sum(row.tool_errors for row in calls) / max(1, made)
     greedy = {row.group: row.baseline for row in scored if row.baseline is not None}
     if greedy:
         metrics["train/greedy_reward"] = sum(greedy.values()) / len(greedy)

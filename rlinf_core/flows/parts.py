@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rlinf_core.types import Begun, Request, Sample
+from rlinf_core.responses import begun_of
+from rlinf_core.types import Request, Sample
 
 if TYPE_CHECKING:
     from rlinf_core.flows.flow import Played
@@ -64,18 +63,10 @@ class Parts:
             if sample is None:
                 going.append(request)
             elif sample.finish == "length" and len(sample.response_ids) < self.tokens:
-                going.append(replace(request, begun=begun(sample)))
+                going.append(replace(request, begun=begun_of(sample)))
             else:
                 whole.append(sample)
         return Open(going, whole)
-
-
-def begun(sample: Sample) -> Begun:
-    """A response as the beginning of a longer one."""
-    versions_T = sample.weight_versions
-    if versions_T is None:
-        versions_T = np.full(len(sample.response_ids), sample.weight_version, dtype=np.int64)
-    return Begun(sample.response_ids, sample.logprobs, versions_T)
 
 
 def _length(request: Request) -> int:

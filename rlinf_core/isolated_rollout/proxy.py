@@ -125,7 +125,9 @@ class IsolatedRollout(RolloutEngine):
                 while more and not self._aborted and len(self._rows) < AHEAD * self.capacity:
                     chunk = next(source, None)
                     more = chunk is not None
-                    self._admit(chunk or [], sampling)
+                    if not chunk:
+                        break
+                    self._admit(chunk, sampling)
                 more = more and not self._aborted
                 samples = self._collect()
                 if samples:

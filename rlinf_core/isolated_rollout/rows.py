@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlinf_core.isolated_rollout.engine import Job
-from rlinf_core.types import Begun, Request, Sample, Sampling
+from rlinf_core.responses import begun_of, newly_stopped, sample_of
+from rlinf_core.types import Request, Sample, Sampling
 
 if TYPE_CHECKING:
     from rlinf_core.api import TextProcessor
@@ -65,36 +66,21 @@ class Row:
 
     def begun(self) -> Request:
         """The request, to be continued."""
-        drawn = Begun(
-            np.array(self.tokens, np.int64),
-            np.array(self.logprobs, np.float32),
-            np.array(self.versions, np.int64),
-        )
-        return replace(self.request, begun=drawn if self.tokens else None)
+        return replace(self.request, begun=begun_of(self._sample("abort", "")) if self.tokens else None)
 
     def sample(self, finish: FinishReason, processor: TextProcessor) -> Sample:
         """The response as a whole."""
+        return self._sample(finish, processor.decode(self.tokens))
+
+    def _sample(self, finish: FinishReason, text: str) -> Sample:
         ids_T, versions_T = np.array(self.tokens, np.int64), np.array(self.versions, np.int64)
-        mixed = len(set(self.versions)) > 1
-        return Sample(
-            group=self.request.group,
-            replica=self.request.replica,
-            seed=self.request.seed,
-            mask=np.ones(len(ids_T), np.bool_),
-            logprobs=np.array(self.logprobs, np.float32),
-            weight_version=int(versions_T.min()),
-            weight_versions=versions_T if mixed else None,
-            finish=finish,
-            prompt=self.request.prompt,
-            response_ids=ids_T,
-            text=processor.decode(ids_T),
-        )
+        logprobs_T = np.array(self.logprobs, np.float32)
+        return sample_of(self.request, ids_T, logprobs_T, versions_T, finish, text)
 
     def _stop(self, before: int, processor: TextProcessor) -> int | None:
         """After how many tokens a text that ends the response has appeared; it can only be among the last."""
         window = 4 * max(len(text) for text in self.sampling.stop) + 8
         for end in range(before + 1, len(self.tokens) + 1):
-            tail = processor.decode(self.tokens[max(0, end - window) : end])
-            if any(text in tail for text in self.sampling.stop):
+            if newly_stopped(self.tokens[max(0, end - window) : end], self.sampling.stop, processor):
                 return end
         return None

@@ -16,6 +16,7 @@ from rlinf_core.plugins.specs import (
     RewardSpec,
     RolloutSpec,
     SimulatorSpec,
+    ToolSpec,
     TrackerSpec,
 )
 
@@ -35,6 +36,7 @@ __all__ = [
     "RewardSpec",
     "RolloutSpec",
     "SimulatorSpec",
+    "ToolSpec",
     "TrackerSpec",
     "hookimpl",
     "plugins",

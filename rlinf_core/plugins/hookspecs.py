@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         RewardSpec,
         RolloutSpec,
         SimulatorSpec,
+        ToolSpec,
         TrackerSpec,
     )
 
@@ -181,6 +182,22 @@ def rlinf_register_datasets() -> list[DatasetSpec]:
     @hookimpl
     def rlinf_register_datasets() -> list[DatasetSpec]:
         return [DatasetSpec(name="mine", summary="My questions", target="rlinf_dataset_mine.dataset:Mine")]
+    ```
+    """
+    return []
+
+
+@hookspec
+def rlinf_register_tools() -> list[ToolSpec]:
+    """Offer tools that language models call, under entry-point group `rlinf.tools`.
+
+    ```python
+    from rlinf_core.plugins import ToolSpec, hookimpl
+
+    @hookimpl
+    def rlinf_register_tools() -> list[ToolSpec]:
+        return [ToolSpec(name="mine", summary="Looks words up in my dictionary",
+                         target="rlinf_tool_mine.tool:MineTool")]
     ```
     """
     return []

@@ -15,6 +15,7 @@ from rlinf_core.plugins.specs import (
     RewardSpec,
     RolloutSpec,
     SimulatorSpec,
+    ToolSpec,
     TrackerSpec,
 )
 
@@ -30,6 +31,7 @@ SPECS: Mapping[str, type[PluginSpec]] = {
         TrackerSpec,
         RewardSpec,
         DatasetSpec,
+        ToolSpec,
     )
 }
 OBSERVERS = "observers"  # the kind without a spec: such a module only listens to a run's events

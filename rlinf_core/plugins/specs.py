@@ -127,6 +127,11 @@ class RewardSpec(PluginSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolSpec(PluginSpec):
+    kind: ClassVar[str] = "tools"
+
+
+@dataclass(frozen=True, kw_only=True)
 class DatasetSpec(PluginSpec):
     kind: ClassVar[str] = "datasets"
     modality: Modality = "text"

@@ -20,6 +20,8 @@ MEANINGS = {
     "train/success": "share of episodes that reached their goal",
     "train/response_length": "mean trained decisions of a row: the sum of its mask",
     "train/response_length_max": "the longest row",
+    "train/tool_calls": "calls of tools in a response, on average",
+    "train/tool_errors": "share of the calls that came to nothing: not readable, wrong, failed or late",
     "train/truncated": "share of rows that a length or time limit cut",
     "train/samples": "rows that were generated",
     "train/trained_samples": "rows that were trained on, where an algorithm selects groups",

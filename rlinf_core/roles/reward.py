@@ -84,11 +84,13 @@ class RewardWorker(Worker):
 
 
 def _item(sample: Sample) -> RewardItem:
+    """Of a response with tools, what came after their last answer; the whole is beside it."""
     prompt = sample.prompt
+    beside = {} if sample.tool_calls is None else {"transcript": sample.text, "tool_calls": sample.tool_calls}
     return RewardItem(
         prompt=prompt.text,
-        response=sample.text,
+        response=sample.text if sample.reply is None else sample.reply,
         answer=prompt.answer,
-        meta=prompt.meta,
+        meta={**prompt.meta, **beside},
         finish=sample.finish,
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
+from rlinf_core.agents.loop import ToolLoop
+from rlinf_core.agents.setup import make_turns, open_toolbox
 from rlinf_core.isolated_rollout.proxy import IsolatedRollout
 from rlinf_core.isolation.program import Program
 from rlinf_core.plugins import plugins
-from rlinf_core.roles.setup import build, build_model
+from rlinf_core.roles.setup import build, build_model, build_tools
 from rlinf_core.roles.weights import Receiver
 from rlinf_core.types import Request, Sample, Sampling
 from rlinf_core.worker import WorkerContext, stage
@@ -39,6 +41,17 @@ def build_engine(config: RunConfig, device: str) -> RolloutEngine:
     )
 
 
+def make_loop(config: RunConfig, engine: RolloutEngine) -> ToolLoop | None:
+    """What lets responses call the run's tools, if there are any."""
+    if not config.tools:
+        return None
+    tools = build_tools(config)
+    agent = config.agent
+    toolbox = open_toolbox(tools, agent)
+    turns = make_turns(engine.model.processor(), tools, agent)
+    return ToolLoop(engine, toolbox, turns, max_turns=agent.max_turns, overlap=agent.overlap)
+
+
 class RolloutWorker(Receiver):
     """One rank of text generation."""
 
@@ -46,6 +59,7 @@ class RolloutWorker(Receiver):
         super().__init__(context)
         self.checks = config.train.check_weights
         self.engine = build_engine(config, context.device)
+        self.loop = make_loop(config, self.engine)
 
     def load_weights(self, buckets: Iterable[WeightBucket]) -> int:
         """Install one weight version before the next token."""
@@ -62,7 +76,7 @@ class RolloutWorker(Receiver):
     @stage
     def generate(self, chunks: Iterator[list[Request]], *, sampling: Sampling) -> Iterator[list[Sample]]:
         """Finished samples as they finish."""
-        yield from self.engine.generate(chunks, sampling)
+        yield from (self.loop or self.engine).generate(chunks, sampling)
 
     def memory_bytes(self) -> float:
         """As the engine says."""
@@ -77,5 +91,7 @@ class RolloutWorker(Receiver):
         self.engine.offload()
 
     def close(self) -> None:
-        """End the engine."""
+        """End the engine, and tools."""
+        if self.loop is not None:
+            self.loop.toolbox.close()
         self.engine.close()

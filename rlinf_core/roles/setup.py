@@ -6,12 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rlinf_core.agents.setup import described, make_turns
+from rlinf_core.errors import ConfigError
 from rlinf_core.plugins import plugins
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from rlinf_core.api import Algorithm, AlgorithmNeeds, Dataset, Model, Space, Split, TrainBackend
+    from rlinf_core.agents.turns import Turns
+    from rlinf_core.api import (
+        Algorithm,
+        AlgorithmNeeds,
+        Dataset,
+        Model,
+        Space,
+        Split,
+        TextProcessor,
+        Tool,
+        TrainBackend,
+    )
     from rlinf_core.config.schema import Component, RunConfig
 
 
@@ -65,6 +78,32 @@ def _model(component: Component, spaces: Spaces | None, needs: AlgorithmNeeds, *
     if values:
         model.add_value_head()
     return model
+
+
+def build_tools(config: RunConfig) -> dict[str, Tool]:
+    """The run's tools by the names that the model calls them. Raises `ConfigError` for a name that is there
+    twice."""
+    tools: dict[str, Tool] = {}
+    for number, component in enumerate(config.tools):
+        tool: Tool = build(component)
+        tool.name = tool.name or component.name
+        tool.description = tool.description or plugins().get(component.kind, component.name).summary
+        if tool.name in tools:
+            raise ConfigError(f"tools.{number}: there is a tool {tool.name!r} already; leave one out")
+        tools[tool.name] = tool
+    return tools
+
+
+def build_turns(config: RunConfig, processor: TextProcessor) -> Turns:
+    """How the model talks with the run's tools, of which prompts tell from now on where they are chats."""
+    tools = build_tools(config)
+    try:
+        if config.agent.turns == "chat":
+            processor.describe_tools(described(tools))
+        return make_turns(processor, tools, config.agent)
+    finally:
+        for tool in tools.values():
+            tool.close()
 
 
 def build_backend(config: RunConfig) -> TrainBackend:

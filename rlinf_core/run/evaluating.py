@@ -17,7 +17,7 @@ from rlinf_core.config.schema import (
 )
 from rlinf_core.errors import CheckpointError, ConfigError, DataError
 from rlinf_core.evaluation.results import Result, asked_on
-from rlinf_core.roles.setup import build, build_dataset, build_model
+from rlinf_core.roles.setup import build, build_dataset, build_model, build_turns
 from rlinf_core.run.compose import start
 from rlinf_core.run.evaluate import Asked, Rows, Wanted, score_name, summary
 from rlinf_core.run.graph import make_graph
@@ -87,6 +87,7 @@ def ask(config: RunConfig, wanted: Wanted) -> Asked:
     source = PromptSource(
         dataset, processor, seed, config.sampling.max_new_tokens, config.train.max_prompt_tokens
     )
+    build_turns(config, processor)
     if source.room < 1:
         source.check()
     prompts = source.first(count or len(dataset))

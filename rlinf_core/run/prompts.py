@@ -14,7 +14,9 @@ from rlinf_core.run.seeds import derive_seed
 from rlinf_core.types import Prompt, Request, Row, Sample
 
 if TYPE_CHECKING:
+    from rlinf_core.agents.turns import Turns
     from rlinf_core.api import Dataset, TextProcessor
+    from rlinf_core.types import BoolArray, IntArray, Message
 
 SCAN = 10_000  # rows whose length is checked before the run starts
 SCAN_IMAGES = 200  # of them, if they have images, which take longer to read
@@ -39,6 +41,7 @@ class PromptSource:
         self.seed = seed
         self.room = processor.context_length - max_new_tokens
         self.max_prompt_tokens = max_prompt_tokens
+        self.turns: Turns | None = None  # of demonstrations that have several
         self.position = 0
         self._epoch = -1
         self._order: Sequence[int] = ()
@@ -121,25 +124,40 @@ class PromptSource:
         self._demonstration(self.prompt(0))
 
     def _demonstration(self, prompt: Prompt) -> Sample:
-        text = self._row(prompt.index).demonstration
-        if text is None:
+        told = self._row(prompt.index).demonstration
+        if told is None:
             raise DataError(
                 f"row {prompt.index} of the dataset has no demonstration to imitate; name the column that "
                 "holds one (data.demonstration_key), or set warm_start.steps=0 where it is set"
             )
-        whole = self.processor.encode_response(text)
-        ids = np.asarray(whole[: self.processor.context_length - len(prompt.token_ids)], dtype=np.int64)
+        whole, spoken = self._imitated(told, prompt.index)
+        room = self.processor.context_length - len(prompt.token_ids)
+        ids = whole[:room]
         return Sample(
             group=prompt.index,
             replica=0,
             seed=0,
-            mask=np.ones(len(ids), dtype=bool),
+            mask=spoken[:room],
             logprobs=np.zeros(len(ids), dtype=np.float32),
             weight_version=-1,
             finish="stop" if len(ids) == len(whole) else "length",
             prompt=prompt,
             response_ids=ids,
-            text=text,
+            text=self.processor.decode(ids),
+        )
+
+    def _imitated(self, told: str | list[Message], index: int) -> tuple[IntArray, BoolArray]:
+        """Ids `[T]` of a demonstration, and which of them are to be imitated."""
+        try:
+            if self.turns is not None:
+                return self.turns.demonstration(told)
+            if isinstance(told, str):
+                ids = np.asarray(self.processor.encode_response(told), dtype=np.int64)
+                return ids, np.ones(len(ids), dtype=bool)
+        except DataError as err:
+            raise DataError(f"row {index} of the dataset: {err}") from err
+        raise DataError(
+            f"row {index} of the dataset: nothing says how a demonstration of several turns is read"
         )
 
     def _index(self, position: int) -> int:

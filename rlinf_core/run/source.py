@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rlinf_core.demos.layout import read_info
 from rlinf_core.errors import DataError
 from rlinf_core.flows.flow import Requests
-from rlinf_core.roles.setup import algorithm_needs, build_dataset, build_model
+from rlinf_core.roles.setup import algorithm_needs, build_dataset, build_model, build_turns
 from rlinf_core.run.prompts import PromptSource, requests
 from rlinf_core.run.seeds import derive_seed
 from rlinf_core.types import EpisodeRequest, Prompt
@@ -88,6 +88,7 @@ class TextSource(Source):
         self.prompts = PromptSource(build_dataset(component, "train", config.seed), *room)
         self.held_out = PromptSource(build_dataset(component, "eval", config.seed), *room)
         self.warm = PromptSource(self.prompts.dataset, processor, derive_seed(config.seed, "warm"), *room[2:])
+        self.prompts.turns = self.warm.turns = build_turns(config, processor)
         self.prompts.check()
         self._imitates = algorithm_needs(config).imitates
         if self._imitates:

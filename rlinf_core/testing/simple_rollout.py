@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlinf_core.api import LoRAConfig, Model, RolloutEngine, WeightBucket
 from rlinf_core.errors import ConfigError, ModelError
+from rlinf_core.responses import sample_of
 from rlinf_core.rl.logprobs import apply_sampling_transform, gather_logprobs
 from rlinf_core.types import Request, Sample, Sampling
 
@@ -80,17 +81,13 @@ class SimpleRollout(RolloutEngine):
                 break
             logits_1V = self.decoder.step([0], token_1)
         self.decoder.release([0])
-        return Sample(
-            group=request.group,
-            replica=request.replica,
-            seed=request.seed,
-            mask=np.ones(len(tokens), dtype=bool),
-            logprobs=np.array(logprobs, dtype=np.float32),
-            weight_version=self.version,
-            finish="stop" if finished else "length",
-            prompt=request.prompt,
-            response_ids=np.array(tokens, dtype=np.int64),
-            text=processor.decode(tokens),
+        return sample_of(
+            request,
+            np.array(tokens, dtype=np.int64),
+            np.array(logprobs, dtype=np.float32),
+            np.full(len(tokens), self.version),
+            "stop" if finished else "length",
+            processor.decode(tokens),
         )
 
     def _stopped(self, tokens: list[int], sampling: Sampling) -> bool:

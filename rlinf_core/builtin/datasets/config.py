@@ -86,8 +86,14 @@ class ArithmeticConfig:
     size: int = 100_000  # training rows
     eval_size: int = 512  # evaluation rows
     noise: float = 0.5  # share of the demonstrations that are wrong on purpose
+    tool: str = ""  # that demonstrations let compute, such as calculator; "" = none
 
     def __post_init__(self) -> None:
+        if self.tool and self.zero_pad:
+            raise ConfigError(
+                f"data.zero_pad: data.tool={self.tool} writes numbers without zeros before them; set it to "
+                "false"
+            )
         _check("arithmetic", "digits", self.digits, 1, 12)
         _check("arithmetic", "noise", self.noise, 0, 1)
         _check_sizes("arithmetic", self.size, self.eval_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -91,10 +92,8 @@ def make_row(record: Record, config: Any, where: str) -> Row:
     if config.demonstration_key and config.demonstration_key == config.prompt_key:
         prompt, demonstration = _dialogue(prompt, config.prompt_key, where)
     elif config.demonstration_key:
-        demonstration = _cell(record, config.demonstration_key, "data.demonstration_key", where)
-        if not isinstance(demonstration, str):
-            kind = type(demonstration).__name__
-            raise DataError(f"{where}: {config.demonstration_key!r} must be text, not {kind}")
+        told = _cell(record, config.demonstration_key, "data.demonstration_key", where)
+        demonstration = _prompt(told, config.demonstration_key, where)
     used = {config.prompt_key, config.answer_key, config.demonstration_key, config.image_key}
     meta = {key: value for key, value in record.items() if key not in used}
     return Row(prompt=prompt, answer=answer, meta=meta, demonstration=demonstration)
@@ -136,18 +135,42 @@ def _prompt(value: Any, key: str, where: str) -> str | list[Message]:
     raise DataError(f"{where}: {key!r} must be text or a list of chat messages, not {shown}")
 
 
-def _dialogue(messages: str | list[Message], key: str, where: str) -> tuple[list[Message], str]:
-    """A chat whose last message is what the assistant should say."""
+def _dialogue(
+    messages: str | list[Message], key: str, where: str
+) -> tuple[list[Message], str | list[Message]]:
+    """A chat that ends with what the assistant should say, and perhaps lets tools do before."""
     if isinstance(messages, str) or len(messages) < 2 or messages[-1]["role"] != "assistant":
         raise DataError(
             f"{where}: {key!r} is both data.prompt_key and data.demonstration_key, so it must hold chat "
             "messages of which the last one is the assistant's"
         )
-    return messages[:-1], messages[-1]["content"]
+    first = len(messages) - 1
+    while first > 1 and messages[first - 1]["role"] in ("assistant", "tool"):
+        first -= 1
+    turns = messages[first:]
+    return messages[:first], turns if len(turns) > 1 else turns[0]["content"]
 
 
 def _message(message: Any, key: str, where: str) -> Message:
-    keys = ("role", "content")
-    if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in keys):
+    given: Record = message if isinstance(message, Mapping) else {}
+    calls = given.get("tool_calls") or ()
+    content = given.get("content", "" if calls else None)
+    content = "" if calls and content is None else content
+    if not isinstance(given.get("role"), str) or not isinstance(content, str):
         raise DataError(f"{where}: {key!r} holds {message!r}; a chat message has the texts role and content")
-    return {str(name): str(value) for name, value in message.items()}
+    told: dict[str, Any] = {str(name): str(value) for name, value in given.items() if value is not None}
+    told |= {"content": content}
+    return told | ({"tool_calls": [_call(each, key, where) for each in calls]} if calls else {})
+
+
+def _call(call: Any, key: str, where: str) -> dict[str, Any]:
+    """As the chat format of OpenAI has calls of tools; arguments may be JSON within a text."""
+    try:
+        function = call["function"]
+        arguments = function.get("arguments") or {}
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        return {"type": "function", "function": {"name": str(function["name"]), "arguments": dict(arguments)}}
+    except (LookupError, TypeError, ValueError, AttributeError) as err:
+        raise DataError(
+            f"{where}: {key!r} holds the call {call!r}; it has a function with name and arguments"
+        ) from err

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlinf_core.api.reward import Reward, RewardItem, RewardResult
 from rlinf_core.builtin.rewards.config import CodeConfig
-from rlinf_core.builtin.rewards.sandbox import Ran, Sandbox
+from rlinf_core.builtin.sandbox import Ran, Sandbox
 from rlinf_core.errors import RewardError
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
@@ -42,7 +42,7 @@ class Code(Reward):
     def __init__(self, config: CodeConfig) -> None:
         super().__init__(config)
         self._sandbox = Sandbox(config.memory_mb)
-        self._sandbox.check()
+        self._sandbox.check("reward code")
 
     def score(self, items: Sequence[RewardItem]) -> list[RewardResult]:
         return [self._score(item) for item in items]

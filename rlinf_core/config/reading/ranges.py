@@ -7,6 +7,7 @@ from typing import Any
 
 from rlinf_core.api.backend import LoRAConfig, OptimizerConfig
 from rlinf_core.config.schema import (
+    AgentConfig,
     CheckpointConfig,
     EnvPoolConfig,
     EvalConfig,
@@ -50,6 +51,12 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
         "max_skipped_updates": at_least(0),
         "max_prompt_tokens": at_least(0),
         "num_envs": at_least(0),
+    },
+    AgentConfig: {
+        "max_turns": at_least(1),
+        "max_result_tokens": at_least(1),
+        "timeout_s": POSITIVE,
+        "concurrency": at_least(1),
     },
     OptimizerConfig: {
         "lr": at_least(0),

@@ -54,6 +54,36 @@ def test_keys_template_messages_and_the_rest_as_meta(tmp_path: Path) -> None:
     assert Jsonl(JsonlConfig(path, prompt_key="chat", **keys), "train", 0)[0].prompt == chat
 
 
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"terms": "1+1"}}}
+TURNS = [
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "content": "2"},
+    {"role": "assistant", "content": "It is 2."},
+]
+
+
+def test_a_chat_may_end_with_several_turns_between_which_tools_answer(tmp_path: Path) -> None:
+    asked = [{"role": "user", "content": "1+1?"}]
+    told = {**CALL["function"], "arguments": json.dumps(CALL["function"]["arguments"])}  # type: ignore[dict-item]
+    written = [{**TURNS[0], "content": None, "tool_calls": [{"function": told}]}, *TURNS[1:]]
+    path = write(tmp_path / "d.jsonl", *[{"chat": asked + written}] * 2)
+    config = JsonlConfig(path, prompt_key="chat", demonstration_key="chat", answer_key="", holdout=1)
+    row = Jsonl(config, "train", 0)[0]
+    assert (row.prompt, row.demonstration) == (asked, TURNS)
+    path = write(tmp_path / "e.jsonl", *[{"prompt": "1+1?", "how": TURNS}] * 2)
+    config = JsonlConfig(path, demonstration_key="how", answer_key="", holdout=1)
+    assert Jsonl(config, "train", 0)[0].demonstration == TURNS
+
+
+def test_a_call_without_a_name_is_refused_with_its_place(tmp_path: Path) -> None:
+    turns = [{"role": "assistant", "content": "", "tool_calls": [{"function": {"arguments": "{"}}]}]
+    path = write(tmp_path / "d.jsonl", *[{"prompt": "1+1?", "how": turns}] * 2)
+    with pytest.raises(
+        DataError, match=r"line 1: 'how' holds the call .* a function with name and arguments"
+    ):
+        Jsonl(JsonlConfig(path, demonstration_key="how", answer_key=""), "train", 0)
+
+
 def test_a_json_list_and_unusual_line_separators_are_read(tmp_path: Path) -> None:
     listed = tmp_path / "d.json"
     listed.write_text(json.dumps(questions(3), indent=1))

@@ -28,6 +28,7 @@ from rlinf_core.plugins.specs import (
     RewardSpec,
     RolloutSpec,
     SimulatorSpec,
+    ToolSpec,
     TrackerSpec,
 )
 
@@ -130,6 +131,7 @@ SPECS: list[PluginSpec] = [
         name="headless", summary="", target="x:X", rollout="hf", provides=BackendCapabilities(values=False)
     ),
     RolloutSpec(name="hf", summary="", target="x:X", provides=RolloutCapabilities(lora=True)),
+    RolloutSpec(name="going", summary="", target="x:X", provides=RolloutCapabilities(continues=True)),
     RolloutSpec(
         name="bare", summary="", target="x:X", provides=RolloutCapabilities(False, False, False, False)
     ),
@@ -149,6 +151,8 @@ SPECS: list[PluginSpec] = [
     RewardSpec(name="python", summary="", target="x:X", config=FunctionConfig),
     SimulatorSpec(name="line", summary="", target="x:X"),
     EngineSpec(name="local", summary="", target="x:X"),
+    ToolSpec(name="adder", summary="", target="x:X"),
+    ToolSpec(name="clock", summary="", target="x:X"),
     TrackerSpec(name="tensorboard", summary="", target="x:X"),
 ]
 

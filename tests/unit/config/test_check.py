@@ -140,3 +140,21 @@ def test_settings_that_a_text_task_does_not_use_are_refused(refused):
     assert refused("train.num_envs=4") == [
         "train.num_envs: a text task does not use it; remove it (from override)"
     ]
+
+
+def test_tools_need_an_engine_that_goes_on_and_stops_at_texts(refused, warned):
+    assert warned("tools=adder", rollout="going") == []
+    assert [line.partition(";")[0] for line in refused("tools=adder", rollout="bare")] == [
+        "tools: rollout engine 'bare' cannot go on with a response after a tool has answered",
+        "agent.turns: rollout engine 'bare' does not stop at a text, where a call ends",
+    ]
+    assert len(refused("tools=adder", "agent.turns=chat", rollout="bare")) == 1
+
+
+def test_marks_without_a_name_are_for_one_tool(refused, warned):
+    marks = "agent={format: tags, marks: ['(', ')', '>', ',']}"
+    assert warned("tools=[adder]", marks, rollout="going") == []
+    assert refused("tools=[adder, clock]", marks, rollout="going") == [
+        "agent.marks: '(' begins the calls of all 2 tools, so that nobody knows which is meant; write {name} "
+        "into it, or name one tool (from override)"
+    ]

@@ -88,12 +88,16 @@ class HFRollout(RolloutEngine):
                 while open_source and len(waiting) < rows.free:
                     chunk = next(source, None)
                     open_source = chunk is not None
-                    waiting.extend(self._checked(chunk or [], sampling))
+                    if not chunk:
+                        break
+                    waiting.extend(self._checked(chunk, sampling))
                 if admitted := self._admissible(rows, waiting, sampling):
                     added_R, samples = self._admit(decoder, rows, admitted, sampling)
                     tokens_R = torch.cat([tokens_R, added_R])
                 elif len(rows):
                     tokens_R, samples = self._advance(decoder, rows, tokens_R, sampling)
+                elif open_source:
+                    continue
                 else:
                     return
                 if samples:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf_backend_fsdp.rollout_sampling import seed_keys, uniforms
+from rlinf_core.responses import newly_stopped, sample_of
 from rlinf_core.types import FinishReason, Request, Sample, Sampling
 
 if TYPE_CHECKING:
@@ -119,27 +120,16 @@ class Rows:
         versions_T = np.full(length, self._version)
         if request.begun is not None:
             versions_T[: len(request.begun.versions)] = request.begun.versions
-        return Sample(
-            group=request.group,
-            replica=request.replica,
-            seed=request.seed,
-            mask=np.ones(length, np.bool_),
-            logprobs=self._logprobs_ST[slot, :length].copy(),
-            weight_version=int(versions_T.min()),
-            weight_versions=None if (versions_T == versions_T[0]).all() else versions_T,
-            finish=finish,
-            prompt=request.prompt,
-            response_ids=ids_T,
-            text=self._processor.decode(ids_T),
-        )
+        logprobs_T = self._logprobs_ST[slot, :length].copy()
+        return sample_of(request, ids_T, logprobs_T, versions_T, finish, self._processor.decode(ids_T))
 
     def _texts_stop(self, slots: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Rows whose text now holds a stop text; it can only have appeared among the last tokens."""
+        """Rows in whose text a stop text has appeared with the last token."""
         window = 4 * max(len(text) for text in self._sampling.stop) + 8
         stopped = np.zeros(len(slots), np.bool_)
         for row, (slot, length) in enumerate(zip(slots.tolist(), positions.tolist(), strict=True)):
-            tail = self._processor.decode(self._tokens_ST[slot, max(0, length - window) : length])
-            stopped[row] = any(text in tail for text in self._sampling.stop)
+            tail = self._tokens_ST[slot, max(0, length - window) : length]
+            stopped[row] = newly_stopped(tail, self._sampling.stop, self._processor)
         return stopped
 
     def _reserve(self, columns: int) -> None:

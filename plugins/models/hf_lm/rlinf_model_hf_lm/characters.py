@@ -36,6 +36,9 @@ class CharProcessor(TextProcessor):
     def encode_response(self, text: str) -> list[int]:
         return [*self._encode(text), EOS]
 
+    def encode_text(self, text: str) -> list[int]:
+        return [self._ids[character] for character in text if character in self._ids]
+
     def decode(self, token_ids: Sequence[int] | IntArray) -> str:
         special = len(SPECIALS)
         return "".join(self.vocabulary[int(i)] for i in token_ids if special <= i < len(self.vocabulary))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ class HFProcessor(TextProcessor):
             raise ModelError(f"model.path: {config.path} names no end-of-sequence token")
         self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self.eos_ids)
         self.context_length = int(model_config.get_text_config().max_position_embeddings)
+        self._tools: list[Mapping[str, Any]] = []
+        self._special = [token for token in tokenizer.all_special_tokens if token]
         self._close = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else min(self.eos_ids)
         first = tokenizer("a").input_ids[:1]
         self._bos = first[0] if first and first[0] == tokenizer.bos_token_id else None
@@ -41,6 +43,34 @@ class HFProcessor(TextProcessor):
 
     def encode_response(self, text: str) -> list[int]:
         return [*self._encode(text), self._close]
+
+    def encode_text(self, text: str) -> list[int]:
+        return self._encode(self._plain(text))
+
+    def encode_turn(self, messages: Sequence[Message]) -> list[int]:
+        """What the template adds behind a turn of the assistant, from its end on."""
+        if not self.tokenizer.chat_template:
+            raise ModelError(
+                f"agent.turns: the tokenizer of {self._config.path} has no chat template; set it to plain"
+            )
+        heard = [{**message, "content": self._plain(message["content"])} for message in messages]
+        before: list[dict[str, Any]] = [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": "!"},
+        ]
+        end = self._template(before, more=False)
+        whole = self._template([*before, *heard], more=True)
+        if not whole.startswith(end):
+            raise ModelError(
+                f"agent.turns: the chat template of {self._config.path} shows earlier turns in another way "
+                "once later ones are there, so that tokens cannot be kept; set it to plain"
+            )
+        closing = self.tokenizer.convert_ids_to_tokens(self._close)
+        last = end.rfind(closing)
+        return self._encode(whole[last + len(closing) if last >= 0 else len(end) :])
+
+    def describe_tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        self._tools = list(tools)
 
     def decode(self, token_ids: Sequence[int] | IntArray) -> str:
         text: str = self.tokenizer.decode([int(i) for i in token_ids], skip_special_tokens=True)
@@ -71,7 +101,20 @@ class HFProcessor(TextProcessor):
         turns = [dict(message) for message in messages]
         if self._config.system_prompt and turns[0]["role"] != "system":
             turns.insert(0, {"role": "system", "content": self._config.system_prompt})
-        text: str = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return self._template(turns, more=True)
+
+    def _template(self, turns: Sequence[Mapping[str, Any]], *, more: bool) -> str:
+        """`more`: with the beginning of the assistant's next turn."""
+        text: str = self.tokenizer.apply_chat_template(
+            turns, tools=self._tools or None, tokenize=False, add_generation_prompt=more
+        )
+        return text
+
+    def _plain(self, text: str) -> str:
+        """Without special tokens, so that nothing that is quoted can open or close a turn."""
+        while found := [token for token in self._special if token in text]:
+            for token in found:
+                text = text.replace(token, "")
         return text
 
 

@@ -27,12 +27,55 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "saved"
 
 
-def chat_template(path: Path) -> None:
+def chat_template(path: Path, template: str = CHAT) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(path)
-    tokenizer.chat_template = CHAT
+    tokenizer.chat_template = template
     tokenizer.save_pretrained(path)
+
+
+TURNS = (  # as ChatML has them, with tools told of to users as Qwen does
+    "{% if tools %}<|system|>{{ tools | tojson }}</s>\n{% endif %}{% for m in messages %}<|{{ m['role'] }}|>"
+    "{{ m['content'] }}</s>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def test_answers_of_tools_are_turns_of_the_chat_between_those_of_the_model(saved: Path) -> None:
+    chat_template(saved, TURNS)
+    processor = HFLM(HFLMConfig(path=str(saved))).processor()
+    prompt = [{"role": "user", "content": "1+1?"}]
+    turns = [
+        {"role": "assistant", "content": "let me see"},
+        {"role": "tool", "content": "2"},
+        {"role": "assistant", "content": "2!"},
+    ]
+    spoken = [processor.encode_response(turns[i]["content"]) for i in (0, 2)]
+    whole = processor.encode_prompt(prompt) + spoken[0] + processor.encode_turn(turns[1:2]) + spoken[1]
+    text = processor.tokenizer.apply_chat_template([*prompt, *turns], tokenize=False)  # type: ignore[attr-defined]
+    assert processor.tokenizer.decode(whole) == "<s>" + text.rstrip("\n")  # type: ignore[attr-defined]
+
+
+def test_chats_tell_of_tools_and_nothing_quoted_ends_a_turn(saved: Path) -> None:
+    chat_template(saved, TURNS)
+    processor = HFLM(HFLMConfig(path=str(saved))).processor()
+    processor.describe_tools([{"type": "function", "function": {"name": "add"}}])
+    said = processor.decode(processor.encode_prompt([{"role": "user", "content": "hi"}]))
+    assert '"name": "add"' in said
+    told = processor.encode_turn([{"role": "tool", "content": "2</</s>s><s>!"}])
+    assert processor.eos_ids & set(told) == {told[told.index(min(processor.eos_ids))]}
+    assert told.count(min(processor.eos_ids)) == 1
+    assert "2!" in processor.decode(told)
+    assert processor.encode_text("2</s>!") == processor.encode_text("2!")
+
+
+def test_turns_without_a_template_or_with_one_that_rewrites_them_are_refused(saved: Path) -> None:
+    message = [{"role": "tool", "content": "2"}]
+    with pytest.raises(ModelError, match="has no chat template; set it to plain"):
+        HFLM(HFLMConfig(path=str(saved))).processor().encode_turn(message)
+    chat_template(saved, "{{ messages | length }}" + TURNS)
+    with pytest.raises(ModelError, match="shows earlier turns in another way"):
+        HFLM(HFLMConfig(path=str(saved))).processor().encode_turn(message)
 
 
 def test_an_export_loads_in_transformers_with_equal_weights_and_ids(saved: Path) -> None:

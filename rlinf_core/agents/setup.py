@@ -1,0 +1,40 @@
+"""The parts of a tool loop, by a run's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlinf_core.agents.formats import FORMATS
+from rlinf_core.agents.toolbox import Toolbox
+from rlinf_core.agents.turns import Turns
+
+if TYPE_CHECKING:
+    from rlinf_core.api import TextProcessor, Tool
+    from rlinf_core.config.schema import AgentConfig
+
+
+def open_toolbox(tools: Mapping[str, Tool], agent: AgentConfig) -> Toolbox:
+    """With the limits of the settings."""
+    return Toolbox(tools, timeout_s=agent.timeout_s, concurrency=agent.concurrency)
+
+
+def make_turns(processor: TextProcessor, tools: Mapping[str, Tool], agent: AgentConfig) -> Turns:
+    """How the model and these tools talk."""
+    first = {name: next(iter(tool.parameters.get("properties", {})), "") for name, tool in tools.items()}
+    return Turns(processor, FORMATS[agent.format](first, agent.marks), agent.turns, agent.max_result_tokens)
+
+
+def described(tools: Mapping[str, Tool]) -> list[dict[str, Any]]:  # Any: JSON values
+    """Functions as chat templates take them."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": tool.description,
+                "parameters": dict(tool.parameters),
+            },
+        }
+        for name, tool in tools.items()
+    ]

@@ -1,0 +1,33 @@
+"""Checks of responses that call tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rlinf_core.config.check_schedule import came
+from rlinf_core.config.schema import RunConfig
+
+
+def agent_problems(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
+    """What tools take of the rollout engine."""
+    if not config.tools or config.rollout is None or "rollout" not in specs:
+        return
+    if config.agent.format == "tags" and len(config.tools) > 1:
+        begin = config.agent.marks[0]
+        if "{name}" not in begin:
+            yield (
+                f"agent.marks: {begin!r} begins the calls of all {len(config.tools)} tools, so that nobody "
+                f"knows which is meant; write {{name}} into it, or name one tool{came(config, 'agent.marks')}"
+            )
+    provides, name = specs["rollout"].provides, config.rollout.name
+    if not provides.continues:
+        yield (
+            f"tools: rollout engine {name!r} cannot go on with a response after a tool has answered; set "
+            f"tools=[], or choose another rollout engine{came(config, 'tools.0.name')}"
+        )
+    if config.agent.turns == "plain" and not provides.stop_texts:
+        yield (
+            f"agent.turns: rollout engine {name!r} does not stop at a text, where a call ends; choose "
+            f"another one, or set agent.turns=chat{came(config, 'agent.turns')}"
+        )
