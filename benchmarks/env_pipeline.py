@@ -43,7 +43,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=30, help="of each episode")
     asked = parser.parse_args()
-    torch.set_num_threads(1)
     channels, ratio = similar(asked.steps)
     with playing(channels, asked.steps) as alternating, playing(channels, asked.steps, 2) as overlapped:
         same(alternating.play(), overlapped.play())
@@ -113,6 +112,7 @@ def playing(channels: int, steps: int, processes: int = 0) -> Iterator[Side]:
     )
     config = compose(Options(algo="reinforce_pp", engine="inline", ranks=1, overrides=words))
     graph = start(config, prepare(config).first)
+    torch.set_num_threads(1)  # where the engine would give one rank both cores
     try:
         yield Side(graph, make_source(config))
     finally:

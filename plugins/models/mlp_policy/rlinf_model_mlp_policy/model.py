@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from rlinf_core.types import Experience, Sampling, Trajectory
 
 LOG_STD = (-10.0, 2.0)  # bounds of a logarithm that states tell
-ROWS = 16  # products of matrices of so many rows, or a multiple, give a row the same bits whatever the others
 
 
 class MLPPolicy(Model):
@@ -182,8 +181,8 @@ class MLPPolicy(Model):
         depend on those beside it, to the last bit."""
         if self._states:
             observations = {**observations, "state": observations["state"].flatten(1)}
-        outputs, _ = module({name: _whole(rows) for name, rows in observations.items()}, False)
-        policy = self._distribution(module, outputs.float()[: len(seeds)])
+        outputs, _ = module(observations, steady=True)
+        policy = self._distribution(module, outputs.float())
         drawn = policy.draw(seeds, greedy)
         if isinstance(policy, Categorical):
             logprobs_N = policy.logprobs(drawn)
@@ -272,12 +271,6 @@ class MLPPolicy(Model):
             centre=(action.high + action.low) / 2 if bounded else 0.0,
             half_range=(action.high - action.low) / 2 if bounded else 1.0,
         )
-
-
-def _whole(rows: Tensor) -> Tensor:
-    """With copies of the last row, up to a multiple of `ROWS`."""
-    missing = -len(rows) % ROWS
-    return torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])]) if missing else rows
 
 
 def _executed(row: Trajectory) -> Any:  # Any: a numpy array

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf_model_mlp_policy.pictures import PictureEncoder
+from rlinf_model_mlp_policy.steady import steadily
 
 if TYPE_CHECKING:
     from rlinf_model_mlp_policy.config import MLPPolicyConfig
@@ -67,10 +68,13 @@ class PolicyNetwork(nn.Module):
                 nn.init.zeros_(part.bias)  # type: ignore[arg-type]
 
     def forward(
-        self, observations: Mapping[str, Tensor], values: bool = False
+        self, observations: Mapping[str, Tensor], values: bool = False, steady: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Means (continuous) or logits (discrete), and values if they are asked for."""
-        features = self._features(observations)
+        """Means (continuous) or logits (discrete), and values if they are asked for. `steady`: `[B]` rows to
+        the same bits whatever is beside one, without values."""
+        features = self._features(observations, steady)
+        if steady:
+            return steadily(self.layers, features), None
         leading = features.shape[:-1]
         features = features.flatten(0, -2)  # products of two matrices are the fast ones
         *before, last = self.layers
@@ -83,9 +87,9 @@ class PolicyNetwork(nn.Module):
             return outputs, None
         return outputs, self.value(hidden if self.shares_layers else features).view(leading)
 
-    def _features(self, observations: Mapping[str, Tensor]) -> Tensor:
+    def _features(self, observations: Mapping[str, Tensor], steady: bool) -> Tensor:
         parts = [observations["state"].float()] if self.states else []
-        parts += [encoder(observations[f"images/{name}"]) for name, encoder in self.pictures.items()]
+        parts += [encoder(observations[f"images/{name}"], steady) for name, encoder in self.pictures.items()]
         return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
 

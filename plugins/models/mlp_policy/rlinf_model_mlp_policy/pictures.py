@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf_core.errors import ModelError
+from rlinf_model_mlp_policy.steady import PICTURES, steadily
 
 if TYPE_CHECKING:
     from rlinf_model_mlp_policy.config import MLPPolicyConfig
@@ -40,9 +41,11 @@ class PictureEncoder(nn.Module):
         rows, columns = (((size - 8) // 4 + 1 - 4) // 2 + 1 - 2 for size in (height, width))
         self.features = nn.Sequential(nn.Linear(third * rows * columns, config.image_features), nn.ReLU())
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Brightness 0..255 is scaled to 0..1."""
+    def forward(self, pictures: Tensor, steady: bool = False) -> Tensor:
+        """Brightness 0..255 is scaled to 0..1. `steady`: to the same bits whatever is beside a picture."""
         scaled_MHW3 = pictures.flatten(0, -4).to(torch.float32) / 255.0
-        maps = self.convolutions(scaled_MHW3.permute(0, 3, 1, 2))
-        features_MF: Tensor = self.features(maps.flatten(1))
+        planes = scaled_MHW3.permute(0, 3, 1, 2)
+        maps = steadily(self.convolutions, planes, PICTURES) if steady else self.convolutions(planes)
+        flat = maps.flatten(1)
+        features_MF: Tensor = steadily(self.features, flat) if steady else self.features(flat)
         return features_MF.view(*pictures.shape[:-3], -1)
