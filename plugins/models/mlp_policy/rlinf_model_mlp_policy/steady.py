@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 ROWS = 16  # of products of matrices: with so many, or a multiple, kernels treat every row alike
 PICTURES = 4  # of convolutions
 
 
 def steadily(layers: nn.Module, rows: Tensor, multiple: int = ROWS) -> Tensor:
-    """The outputs of `rows`, computed with copies of the last one up to a multiple."""
+    """The outputs of `rows`, computed with zeros behind them up to a multiple."""
     missing = -len(rows) % multiple
-    whole = torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])]) if missing else rows
-    outputs: Tensor = layers(whole)
-    return outputs[: len(rows)]
+    if not missing:
+        whole: Tensor = layers(rows)
+        return whole
+    padded: Tensor = layers(functional.pad(rows, (*(0, 0) * (rows.dim() - 1), 0, missing)))
+    return padded[: len(rows)]
