@@ -131,6 +131,7 @@ class Sample(Experience):
     tool_calls: int | None = None  # None = there are no tools
     tool_errors: int = 0  # of these calls
     reply: str | None = None  # what came after the last answer of a tool; None = all of `text`
+    returned: float | None = None  # what the program of an outside agent has returned
 
 
 @dataclass(kw_only=True)

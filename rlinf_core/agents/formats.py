@@ -23,7 +23,10 @@ class ToolCall:
 
 
 class Format(ABC):
-    """`first` maps the name of each tool to its first argument; `marks` are of the format `tags`."""
+    """`first` maps the name of each tool to its first argument; `marks` are of the format `tags`. A call
+    begins with `begin`."""
+
+    begin = "<"
 
     def __init__(self, first: Mapping[str, str], marks: Sequence[str] = MARKS) -> None:
         self.first = first
@@ -49,7 +52,8 @@ class Format(ABC):
 class JsonFormat(Format):
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as Hermes and Qwen models write calls."""
 
-    begin, end = "<tool_call>", "</tool_call>"
+    begin = "<tool_call>"
+    end = "</tool_call>"
 
     @property
     def stops(self) -> tuple[str, ...]:

@@ -73,6 +73,10 @@ class ToolLoop:
         if finished:
             yield finished
 
+    def close(self) -> None:
+        """End the tools."""
+        self.toolbox.close()
+
     def _source(self, requests: Iterator[list[Request]], sampling: Sampling) -> Iterator[list[Request]]:
         """What the engine is asked next; an empty list while it has something to do and there is nothing."""
         more = True
@@ -120,24 +124,26 @@ class ToolLoop:
         ended."""
         results = self.toolbox.end(asked.begun)
         room = sampling.max_new_tokens - len(asked.sample.response_ids)
-        begun = _answered(asked.sample, self.turns.answer([each.text for each in results])[:room], results)
+        said = self.turns.answer([each.text for each in results])[:room]
+        failed = sum(result.failed for result in results)
+        begun = answered(begun_of(asked.sample), said, calls=len(results), errors=failed)
         if len(begun.response_ids) < (asked.request.until or sampling.max_new_tokens):
             self._ready.append(replace(asked.request, begun=begun))
         else:
             self._finish(_cut(asked.sample, begun, self.turns), "")
 
 
-def _answered(sample: Sample, ids: Sequence[int], results: Sequence[Result]) -> Begun:
-    had = begun_of(sample)
+def answered(had: Begun, ids: Sequence[int], calls: int = 0, errors: int = 0) -> Begun:
+    """With tokens behind it that the model did not write."""
     length = len(ids)
-    mask_T = sample.mask if had.mask is None else had.mask
+    mask_T = np.ones(len(had.response_ids), np.bool_) if had.mask is None else had.mask
     return Begun(
         np.concatenate([had.response_ids, np.asarray(ids, np.int64)]),
         np.concatenate([had.logprobs, np.zeros(length, np.float32)]),
         np.concatenate([had.versions, np.repeat(had.versions[-1:], length)]),
         np.concatenate([mask_T, np.zeros(length, np.bool_)]),
-        (had.tool_calls or 0) + len(results),
-        had.tool_errors + sum(result.failed for result in results),
+        (had.tool_calls or 0) + calls,
+        had.tool_errors + errors,
     )
 
 

@@ -46,6 +46,12 @@ class Turns:
             return self.processor.encode_text(self.form.read(short))
         return self.processor.encode_turn([{"role": "tool", "content": result} for result in short])
 
+    def said(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of what others say after a turn of the model that has ended."""
+        if self.style == "plain":
+            return self.processor.encode_text("".join(message.get("content") or "" for message in messages))
+        return self.processor.encode_turn(messages)
+
     def demonstration(self, told: str | Sequence[Message]) -> tuple[IntArray, BoolArray]:
         """Ids and mask `[T]` of a response to imitate: tools and users are not imitated. Raises `DataError`
         for messages that are no response."""
@@ -54,21 +60,21 @@ class Turns:
             return np.asarray(ids, np.int64), np.ones(len(ids), np.bool_)
         if not told or told[0]["role"] != "assistant" or told[-1]["role"] != "assistant":
             raise DataError("a demonstration begins and ends with a message of the assistant")
-        parts: list[tuple[list[int], bool]] = []
-        for role, group in groupby(told, key=lambda message: message["role"]):
-            messages = list(group)
-            if role == "assistant":
-                parts.append((self._spoken(messages, last=messages[-1] is told[-1]), True))
-            else:
-                parts.append((self._heard(messages), False))
+        groups = [(role, list(group)) for role, group in groupby(told, key=lambda each: each["role"])]
+        after = [role for role, _ in groups[1:]] + [""]
+        parts = [
+            (self._spoken(messages, before), True) if role == "assistant" else (self._heard(messages), False)
+            for (role, messages), before in zip(groups, after, strict=True)
+        ]
         ids_T = np.asarray([token for part, _ in parts for token in part], np.int64)
         mask_T = np.concatenate([np.full(len(part), spoken) for part, spoken in parts])
         return ids_T, mask_T
 
-    def _spoken(self, messages: Sequence[Message], *, last: bool) -> list[int]:
+    def _spoken(self, messages: Sequence[Message], before: str) -> list[int]:
+        """A turn ends, unless its tools answer within it."""
         text = "".join(self._written(message) for message in messages)
-        closed = self.processor.encode_response(text)
-        return closed if last or self.style == "chat" else self.processor.encode_text(text)
+        within = self.style == "plain" and before == "tool"
+        return self.processor.encode_text(text) if within else self.processor.encode_response(text)
 
     def _written(self, message: Message) -> str:
         calls = [call["function"] for call in message.get("tool_calls") or ()]
@@ -76,9 +82,9 @@ class Turns:
         return "".join([message.get("content") or "", *written])
 
     def _heard(self, messages: Sequence[Message]) -> list[int]:
-        if self.style == "plain" and all(message["role"] == "tool" for message in messages):
+        if self.style == "plain" and messages[0]["role"] == "tool":
             return self.answer([message["content"] for message in messages])
-        return self.processor.encode_turn(messages)
+        return self.said(messages)
 
     def _shortened(self, text: str) -> str:
         ids = self.processor.encode_text(text)

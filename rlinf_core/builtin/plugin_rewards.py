@@ -57,6 +57,11 @@ def rlinf_register_rewards() -> list[RewardSpec]:
             config=config.CodeConfig,
         ),
         RewardSpec(
+            name="returned",
+            summary="What the program of an outside agent has returned (agent.program)",
+            target=f"{_ROOM}.returned:Returned",
+        ),
+        RewardSpec(
             name="python",
             summary="Your own function, by package.module:function or ./file.py:function",
             target=f"{_ROOM}.python:PythonReward",

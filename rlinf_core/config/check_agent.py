@@ -11,7 +11,12 @@ from rlinf_core.config.schema import RunConfig
 
 def agent_problems(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
     """What tools take of the rollout engine."""
-    if not config.tools or config.rollout is None or "rollout" not in specs:
+    if config.agent.program and config.tools:
+        yield (
+            "agent.program: a program calls tools itself, so that those of the run are not called; set "
+            f"tools=[], or agent.program=''{came(config, 'agent.program')}"
+        )
+    if not (config.tools or config.agent.program) or config.rollout is None or "rollout" not in specs:
         return
     if config.agent.format == "tags" and len(config.tools) > 1:
         begin = config.agent.marks[0]
@@ -23,10 +28,11 @@ def agent_problems(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
     provides, name = specs["rollout"].provides, config.rollout.name
     if not provides.continues:
         yield (
-            f"tools: rollout engine {name!r} cannot go on with a response after a tool has answered; set "
-            f"tools=[], or choose another rollout engine{came(config, 'tools.0.name')}"
+            f"{'tools' if config.tools else 'agent.program'}: rollout engine {name!r} cannot go on with a "
+            "response after somebody else has said something; choose another rollout engine"
+            f"{came(config, 'tools.0.name' if config.tools else 'agent.program')}"
         )
-    if config.agent.turns == "plain" and not provides.stop_texts:
+    if config.tools and config.agent.turns == "plain" and not provides.stop_texts:
         yield (
             f"agent.turns: rollout engine {name!r} does not stop at a text, where a call ends; choose "
             f"another one, or set agent.turns=chat{came(config, 'agent.turns')}"

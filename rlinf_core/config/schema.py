@@ -87,8 +87,10 @@ class AgentConfig:
     max_turns: int = 8  # times that tools answer in one response
     max_result_tokens: int = 256  # of what a tool says; the rest is cut
     timeout_s: float = 10.0  # a call
-    concurrency: int = 16  # calls at a time on each rank
+    concurrency: int = 16  # calls of tools, or episodes of a program, at a time on each rank
     overlap: bool = False  # generate while tools work; last bits then depend on time
+    program: str = ""  # of an outside agent: module:function or ./file.py:function; "" = none
+    episode_s: float = 600.0  # that it may take
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlinf_core.api.reward import RewardItem
 from rlinf_core.errors import RewardError
@@ -86,7 +86,9 @@ class RewardWorker(Worker):
 def _item(sample: Sample) -> RewardItem:
     """Of a response with tools, what came after their last answer; the whole is beside it."""
     prompt = sample.prompt
-    beside = {} if sample.tool_calls is None else {"transcript": sample.text, "tool_calls": sample.tool_calls}
+    beside: dict[str, Any] = {}
+    if sample.tool_calls is not None:
+        beside = {"transcript": sample.text, "tool_calls": sample.tool_calls, "returned": sample.returned}
     return RewardItem(
         prompt=prompt.text,
         response=sample.text if sample.reply is None else sample.reply,

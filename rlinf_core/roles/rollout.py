@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from rlinf_core.agents.loop import ToolLoop
+from rlinf_core.agents.outside import AgentLoop
 from rlinf_core.agents.setup import make_turns, open_toolbox
+from rlinf_core.functions import load_function
 from rlinf_core.isolated_rollout.proxy import IsolatedRollout
 from rlinf_core.isolation.program import Program
 from rlinf_core.plugins import plugins
@@ -41,12 +43,16 @@ def build_engine(config: RunConfig, device: str) -> RolloutEngine:
     )
 
 
-def make_loop(config: RunConfig, engine: RolloutEngine) -> ToolLoop | None:
-    """What lets responses call the run's tools, if there are any."""
+def make_loop(config: RunConfig, engine: RolloutEngine) -> ToolLoop | AgentLoop | None:
+    """What lets responses call the run's tools, or an outside agent call the model, if there are any."""
+    agent = config.agent
+    if agent.program:
+        program = load_function(agent.program, "agent.program")
+        turns = make_turns(engine.model.processor(), {}, agent)
+        return AgentLoop(engine, program, turns, concurrency=agent.concurrency, episode_s=agent.episode_s)
     if not config.tools:
         return None
     tools = build_tools(config)
-    agent = config.agent
     toolbox = open_toolbox(tools, agent)
     turns = make_turns(engine.model.processor(), tools, agent)
     return ToolLoop(engine, toolbox, turns, max_turns=agent.max_turns, overlap=agent.overlap)
@@ -93,5 +99,5 @@ class RolloutWorker(Receiver):
     def close(self) -> None:
         """End the engine, and tools."""
         if self.loop is not None:
-            self.loop.toolbox.close()
+            self.loop.close()
         self.engine.close()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf_core.agents.setup import described, make_turns
 from rlinf_core.errors import ConfigError
+from rlinf_core.functions import load_function
 from rlinf_core.plugins import plugins
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ def build_tools(config: RunConfig) -> dict[str, Tool]:
 
 def build_turns(config: RunConfig, processor: TextProcessor) -> Turns:
     """How the model talks with the run's tools, of which prompts tell from now on where they are chats."""
+    if config.agent.program:
+        load_function(
+            config.agent.program, "agent.program"
+        )  # a name that is wrong is told before workers start
     tools = build_tools(config)
     try:
         if config.agent.turns == "chat":

@@ -1,8 +1,9 @@
-"""Responses that call a calculator: in every mode, in parts, and until the task is learned."""
+"""Responses that call a calculator, in every mode and in parts, and outside agents; until these learn."""
 
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -97,3 +98,76 @@ def test_multiplying_with_a_calculator_is_learned(command: Callable[..., Any], t
     ]
     assert held_out[0] < 0.65
     assert held_out[-1] > 0.95
+
+
+AGENT = """
+import json
+import urllib.request
+
+def ask(episode, messages):
+    body = json.dumps({"model": "policy", "messages": messages}).encode()
+    call = urllib.request.Request(episode.base_url + "/chat/completions", body)
+    call.add_header("Authorization", f"Bearer {episode.api_key}")
+    with urllib.request.urlopen(call) as answer:
+        return json.loads(answer.read())["choices"][0]["message"]
+
+def two_steps(episode):
+    messages = [{"role": "user", "content": episode.prompt}]
+    said = ask(episode, messages)
+    left, _, right = said["content"].strip("()").partition("*")
+    if not (left.isdigit() and right.isdigit()):
+        return 0.0
+    messages += [said, {"role": "user", "content": f">{int(left) * int(right)},"}]
+    return float(ask(episode, messages)["content"] == episode.answer)
+"""
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> tuple[str, ...]:
+    """Settings of an agent that has two turns, with demonstrations of which half add."""
+    (tmp_path / "two.py").write_text(AGENT)
+    rows, draw = [], random.Random(0)
+    for _ in range(4000):
+        left, right = draw.randrange(100), draw.randrange(100)
+        sign = draw.choice("*+")
+        result = str(left * right if sign == "*" else left + right)
+        turns = [
+            {"role": "assistant", "content": f"({left}{sign}{right})"},
+            {"role": "user", "content": f">{result},"},
+            {"role": "assistant", "content": result},
+        ]
+        rows.append({"prompt": f"{left}*{right}=", "answer": str(left * right), "demonstration": turns})
+    (tmp_path / "two.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = ("--data", str(tmp_path / "two.jsonl"), "data.demonstration_key=demonstration")
+    return (*data, "--reward", "returned", "tools=[]", f"agent.program={tmp_path / 'two.py'}:two_steps")
+
+
+@pytest.mark.parametrize("more", [("engine=inline", "ranks=1"), ("ranks=2", "mode=disaggregated")])
+def test_an_outside_agent_is_trained(
+    command: Callable[..., Any], tmp_path: Path, agent: tuple[str, ...], more: tuple[str, ...]
+) -> None:
+    quick = [setting for setting in QUICK if not setting.startswith("data.")]
+    given = ("train", "--recipe", "calculator", "--output", str(tmp_path / "run"), *agent, *quick, *more)
+    done = command(*given, "agent.concurrency=32")
+    assert done.code == 0, done.err
+    samples, steps = lines(tmp_path / "run" / "samples.jsonl"), lines(tmp_path / "run" / "metrics.jsonl")
+    two = [sample for sample in samples if TURN.search(sample["response"])]
+    assert len(two) > 10
+    for sample in two:
+        ((expression, result),) = TURN.findall(sample["response"])
+        assert result == answered(expression)
+        assert sample["length"] == len(sample["tokens"]) - len(f">{result},")
+        assert sample["reward"] == (sample["response"].rpartition(",")[2] == sample["answer"])
+    assert all(step.get("train/logprob_mismatch", 0.0) < 1e-6 for step in steps)
+
+
+@pytest.mark.slow
+def test_an_outside_agent_learns(command: Callable[..., Any], tmp_path: Path, agent: tuple[str, ...]) -> None:
+    given = ("train", "--recipe", "calculator", "--output", str(tmp_path / "run"), *agent)
+    done = command(*given, "train.steps=20", "train.samples_per_step=256", "agent.concurrency=64")
+    assert done.code == 0, done.err
+    accuracy = [
+        step["eval/accuracy"] for step in lines(tmp_path / "run" / "metrics.jsonl") if "eval/accuracy" in step
+    ]
+    assert accuracy[0] < 0.65
+    assert accuracy[-1] > 0.9

@@ -57,6 +57,7 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
         "max_result_tokens": at_least(1),
         "timeout_s": POSITIVE,
         "concurrency": at_least(1),
+        "episode_s": POSITIVE,
     },
     OptimizerConfig: {
         "lr": at_least(0),

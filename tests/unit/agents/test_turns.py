@@ -55,6 +55,13 @@ def test_in_a_chat_every_turn_of_the_model_ends_and_what_follows_is_not_imitated
     assert [i for i, token in enumerate(ids[mask]) if token == EOS] == [17, 25, 33]
 
 
+def test_in_a_text_a_turn_ends_where_somebody_else_than_a_tool_speaks(turns: Turns) -> None:
+    ids, mask = turns.demonstration([TOLD[2], {"role": "user", "content": "Sure?"}, TOLD[2]])
+    assert turns.processor.decode(ids) == "It is 3Sure?It is 3"
+    assert turns.processor.decode(ids[~mask]) == "Sure?"
+    assert [i for i, token in enumerate(ids) if token == EOS] == [7, 20]
+
+
 def test_a_demonstration_that_a_tool_ends_is_refused(turns: Turns) -> None:
     with pytest.raises(DataError, match="begins and ends with a message of the assistant"):
         turns.demonstration(TOLD[:2])

@@ -145,7 +145,7 @@ def test_settings_that_a_text_task_does_not_use_are_refused(refused):
 def test_tools_need_an_engine_that_goes_on_and_stops_at_texts(refused, warned):
     assert warned("tools=adder", rollout="going") == []
     assert [line.partition(";")[0] for line in refused("tools=adder", rollout="bare")] == [
-        "tools: rollout engine 'bare' cannot go on with a response after a tool has answered",
+        "tools: rollout engine 'bare' cannot go on with a response after somebody else has said something",
         "agent.turns: rollout engine 'bare' does not stop at a text, where a call ends",
     ]
     assert len(refused("tools=adder", "agent.turns=chat", rollout="bare")) == 1

@@ -1,0 +1,111 @@
+"""One episode of an outside agent: what its program gets, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlinf_core.agents.conversation import Conversation, content_of
+from rlinf_core.types import Prompt, Request, Sample
+
+if TYPE_CHECKING:
+    from rlinf_core.agents.turns import Turns
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What a program gets: a row of the data, and where the model answers."""
+
+    base_url: str  # of the API, such as http://127.0.0.1:41237/v1
+    api_key: str  # says whose call it is; good for this episode
+    prompt: str
+    answer: Any = None  # as the dataset gave it
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0  # of whatever the program draws itself
+
+
+class Running:
+    """An episode under way, in a thread of its own."""
+
+    def __init__(self, request: Request, told: Episode, turns: Turns, limit_s: float) -> None:
+        self.request = request
+        self.told = told
+        self.conversation = Conversation(turns)
+        self.talking = threading.Lock()  # held while a call is put in its place
+        self.deadline = time.monotonic() + limit_s
+        self.limit_s = limit_s
+        self.error = ""
+        self.returned: float | None = None
+        self._over = threading.Event()
+
+    def start(self, program: Callable[..., Any], ended: Callable[[], None]) -> None:
+        """Call the program; `ended` is called in its thread once it has returned."""
+        run = threading.Thread(target=self._run, args=(program, ended), daemon=True, name="agent")
+        run.start()
+
+    def over(self) -> bool:
+        """The program has returned, or takes too long."""
+        if not self._over.is_set() and time.monotonic() >= self.deadline:
+            self.error = self.error or f"agent.program took longer than {self.limit_s:g} s (agent.episode_s)"
+            return True
+        return self._over.is_set()
+
+    def sample(self) -> Sample:
+        """The branch in which the model said most; one with an error where there is none."""
+        branch = self.conversation.longest()
+        request, error = self.request, self.error
+        if branch is None or branch.sample is None:
+            return _nothing(request, error or "agent.program returned without a call of the model")
+        prompt = Prompt(
+            index=request.prompt.index,
+            token_ids=branch.prompt_ids,
+            text=request.prompt.text,
+            answer=request.prompt.answer,
+            meta=request.prompt.meta,
+        )
+        made = branch.sample
+        made.group, made.replica, made.seed = request.group, request.replica, request.seed
+        made.prompt, made.error, made.returned = prompt, error or None, self.returned
+        made.reply = content_of(branch.messages[-1])
+        made.tool_calls = sum(message["role"] == "tool" for message in branch.messages)
+        made.text = self.conversation.turns.processor.decode(made.response_ids)
+        return made
+
+    def _run(self, program: Callable[..., Any], ended: Callable[[], None]) -> None:
+        try:
+            found = program(self.told)
+            if inspect.iscoroutine(found):
+                found = asyncio.run(found)
+            self.returned = None if found is None else float(found)
+        except Exception as err:
+            _log.exception("agent.program failed")
+            self.error = f"agent.program failed: {type(err).__name__}: {err}"
+        self._over.set()
+        ended()
+
+
+def _nothing(request: Request, error: str) -> Sample:
+    """A row that is not trained."""
+    return Sample(
+        group=request.group,
+        replica=request.replica,
+        seed=request.seed,
+        mask=np.zeros(1, np.bool_),
+        logprobs=np.zeros(1, np.float32),
+        weight_version=-1,
+        finish="abort",
+        prompt=request.prompt,
+        response_ids=np.zeros(1, np.int64),
+        error=error,
+        tool_calls=0,
+    )
