@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,27 @@ def test_a_run_learns_from_vllms_responses_in_every_mode(mode: str, tmp_path: Pa
         assert step["train/grad_norm"] > 0
     samples = [json.loads(line) for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
     assert {(sample["step"], sample["weight_version"]) for sample in samples} == {(1, 0), (2, 1)}
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_vllms_responses_call_tools(tmp_path: Path) -> None:
+    """And go on with what these say: products are right, whatever the model makes of them."""
+    build(plugins().get("rollouts", "vllm"))
+    data = "{name: arithmetic, operator: '*', digits: 1, zero_pad: false, tool: calculator}"
+    done = train(
+        tmp_path,
+        *("--recipe=calculator", f"data={data}", "sampling.max_new_tokens=20"),
+        *("warm_start.steps=120", "warm_start.batch_size=64", "train.prompts_per_step=8", "ranks=1"),
+    )
+    assert done.returncode == 0, done.stderr
+    samples = [json.loads(line) for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
+    turns = [re.match(r"\((\d)([*+-])(\d)\)>(-?\d+),", sample["response"]) for sample in samples]
+    called = [turn.groups() for turn in turns if turn]
+    assert len(called) > 8
+    sums = {"*": int.__mul__, "+": int.__add__, "-": int.__sub__}
+    assert all(sums[sign](int(left), int(right)) == int(said) for left, sign, right, said in called)
+    steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [step["train/tool_calls"] > 0.1 for step in steps if "train/tool_calls" in step] == [True] * 2
+    assert all(step.get("train/logprob_mismatch", 0.0) < 1e-4 for step in steps)
