@@ -60,7 +60,8 @@ class Block:
 
     def mark(self, text: str = "") -> str:
         """The word of the mark that holds for a command, or for the whole block; "" = none."""
-        return next((mark.word for mark in self.marks if text.startswith(mark.of)), "")
+        holding = [mark for mark in self.marks if text.startswith(mark.of)]
+        return max(holding, key=lambda mark: len(mark.of)).word if holding else ""
 
     def commands(self) -> list[Command]:
         """What is typed; a `\\` at the end of a line goes on below."""

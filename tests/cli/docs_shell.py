@@ -15,7 +15,6 @@ from docs_blocks import ELSEWHERE, NOT_RUN, NOT_TRAINED, ROOT, SHELL, SLOW, Bloc
 
 TRAINS = ("rlinf train", "rlinf sft")
 OF_RUNS = ("rlinf export", "rlinf eval", "rlinf compare", "rlinf report")
-RESUME = re.compile(r"(?:--resume|rlinf (?:export|eval|compare|report)) ([^-\s]\S*)")
 OF_TEXT = "sampling.max_new_tokens=4"
 SHORT = (
     "train.steps=1 train.prompts_per_step=4 warm_start.steps=0 eval.samples=4 eval.every=0 "
@@ -92,11 +91,11 @@ class Shell:
         train = self.train and command.mark != NOT_TRAINED
         text = command.text
         if not refused and text.startswith((*TRAINS, *OF_RUNS)):
-            run = RESUME.search(text)
-            if run and not train:
+            runs = _runs_before(text)
+            if runs and not train:
                 return
-            if run:
-                self._ensure_run(run[1])
+            for run in runs:
+                self._ensure_run(run)
             if not train:
                 text = text.replace("rlinf train", "rlinf config show", 1)
                 text = text.replace("rlinf sft", "rlinf config show --algo sft", 1)
@@ -169,6 +168,13 @@ class Shell:
         )
 
 
+def _runs_before(text: str) -> list[str]:
+    """The folders of runs that have to be there."""
+    if text.startswith(OF_RUNS):
+        return [each for each in re.sub(r"(?:--output|-o) \S+", "", text).split() if each.startswith("runs/")]
+    return re.findall(r"--resume (\S+)", text)
+
+
 def as_run(text: str, shell: Shell) -> str:
     """What the shell gets: the command as typed, but for installing and training."""
     if text.startswith("pip install -e "):
@@ -184,5 +190,7 @@ def as_run(text: str, shell: Shell) -> str:
             short = short.replace(f" {OF_TEXT}", "")
         if "--algo dapo" in text:  # takes groups that differ only: a model that never succeeds has none
             short += " warm_start.steps=100 train.prompts_per_step=1 sampling.max_new_tokens=8"
-        return f"{text} {'train.steps=2' if RESUME.search(text) else short}"
+        if "train.mini_batches" not in text:
+            short += " train.mini_batches=1"
+        return f"{text} {'train.steps=2' if '--resume' in text else short}"
     return text

@@ -155,6 +155,13 @@ def test_commands_files_and_expected_output_are_read_from_a_page():
     assert [block.mark() for block in found] == ["", "", "", SLOW]
 
 
+def test_the_mark_that_says_most_of_a_command_holds():
+    (block,) = blocks_of(
+        "a page", "<!-- slow: x -->\n<!-- not run, `rlinf a b`: y -->\n```bash\nrlinf a b\nrlinf a\n```\n"
+    )
+    assert [command.mark for command in block.commands()] == [NOT_RUN, SLOW]
+
+
 def test_a_comment_further_up_is_no_mark():
     (block,) = blocks_of("a page", "<!-- slow: waits -->\n\n```python\n```\n")
     assert block.marks == ()
