@@ -6,8 +6,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -22,6 +25,7 @@ SHORT = (
 )
 APART = SHORT.replace("engine=inline ranks=1", "ranks=2")  # of runs on several devices
 PLACED = re.compile(r"--mode|--ranks [2-9]|\b(mode|placement|plan)\b[.=]")
+END_S = 5.0  # that processes have to end in after the last command
 RECIPES = ROOT / "rlinf_core/config/recipes"
 LENT = ("recipes", "plugins")  # folders of a checkout that pages name
 
@@ -62,11 +66,25 @@ class Shell:
         file.write_text(content)
 
     def try_page(self, blocks: list[Block]) -> None:
-        """Everything in its order."""
+        """Everything in its order; then no process that a command started may be there any more."""
         shown = [block for block in blocks if block.language in SHELL and not block.title]
         self._typed = "\n".join(block.body for block in shown if self._wanted(block.mark()))
-        for block in blocks:
-            self._try(block)
+        try:
+            for block in blocks:
+                self._try(block)
+        finally:
+            left = self._left()
+        assert not left, f"these are left, and were killed: {left}"
+
+    def _left(self) -> list[str]:
+        """Command lines of processes whose home is this folder, after they had time to end; kills them."""
+        end = time.monotonic() + END_S
+        while (found := _of_home(self.folder)) and time.monotonic() < end:
+            time.sleep(0.1)
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return list(found.values())
 
     def _try(self, block: Block) -> None:
         """Whatever it is: run it, write it, or have it accepted, unless a command takes it."""
@@ -166,6 +184,16 @@ class Shell:
             timeout=300,
             check=False,
         )
+
+
+def _of_home(folder: Path) -> dict[int, str]:
+    """Process id -> command line."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):  # none where a system has no such files
+        with suppress(OSError):
+            if f"HOME={folder}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+    return found
 
 
 def _runs_before(text: str) -> list[str]:

@@ -115,6 +115,14 @@ def test_every_mark_is_of_a_block_and_of_something_in_it(page):
         assert idle == [], f"{_name(block)}: no command starts so"
 
 
+@pytest.mark.parametrize("block", [each for each in SHOWN if each.title], ids=_name)
+def test_a_file_of_a_page_is_used_there(block):
+    path = Path(block.title)
+    package = path.parts[0] if len(path.parts) > 1 else path.stem
+    others = "".join(each.body for each in BLOCKS[block.page] if each is not block)
+    assert block.mark() or block.language == "yaml" or package in others, "no command or program takes it"
+
+
 @pytest.mark.parametrize("block", [each for each in SHOWN if each.mark() == ELSEWHERE], ids=_name)
 def test_the_test_that_a_block_names_is_about_its_page(block):
     (path,) = [mark.why for mark in block.marks]
