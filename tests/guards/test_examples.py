@@ -104,6 +104,22 @@ def test_every_method_that_must_be_implemented_is_on_a_page(interface):
     assert unsaid == set(), f"say what {interface.__name__} asks on the page of its kind"
 
 
+def _said() -> str:
+    """Every text that the core may say, f-strings in their parts."""
+    trees = (ast.parse(path.read_text()) for path in ROOT.glob("rlinf_core/**/*.py"))
+    texts = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def test_the_errors_that_tutorials_explain_are_said_somewhere():
+    said, asked = _said(), []
+    for page in sorted((ROOT / "docs").glob("plugin-*.md")):
+        table = page.read_text().partition("## Common errors")[2]
+        asked += [(page.name, text) for text in re.findall(r"^\| `([^`]+)` \| ", table, re.MULTILINE)]
+    assert len(asked) > 20
+    assert [(page, text) for page, text in asked if text not in said] == []
+
+
 def test_a_class_far_down_counts_as_an_implementation(monkeypatch):
     monkeypatch.setitem(CLASSES, "Above", ({"Reward"}, {"one"}))
     monkeypatch.setitem(CLASSES, "Below", ({"Above"}, {"two"}))
