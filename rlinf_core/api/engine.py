@@ -56,7 +56,8 @@ class Call(ABC):
         worker died, or after `timeout_s`."""
 
     @abstractmethod
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Whether it has ended, well or not; never waits."""
 
     def wait(self, timeout_s: float) -> bool:
         """Wait at most `timeout_s` and say whether the call is done; never raises its error."""

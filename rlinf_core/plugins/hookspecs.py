@@ -242,7 +242,7 @@ def rlinf_step_end(run: Any, step: int, metrics: Mapping[str, float]) -> None:
 
     @hookimpl
     def rlinf_step_end(step, metrics):
-        print(step, metrics.get("train/reward_mean"))
+        print(step, metrics.get("train/reward"))
     ```
     """
 

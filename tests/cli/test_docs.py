@@ -1,25 +1,24 @@
-"""The pages keep their word: their commands run as typed, and every command and flag is on its page.
+"""The pages keep their word: what they show runs or says why not, and every command and flag is on its page.
 
 Commands of ```` ```bash ```` blocks and of lines that start with `$ ` in ```` ```console ```` blocks run in
 the order of the page, in a folder with the files that pages take for granted. Lines below a `$ ` line are
-its expected output, `...` standing for anything. A block with a title is a file of that name.
+its expected output, `...` standing for anything. A block with a title is a file of that name; Python without
+one is a program; YAML is accepted as settings, plan, profile or cluster. `docs_blocks` says how a block is
+marked that cannot run.
 
 Training is composed and checked by `rlinf config show` in place of `rlinf train`, and what needs a run that
-was trained is left out; the slow tests train, cut short by settings added at the end, unless a command needs
-a model hub. What `make` and `pip install` of this repository do is tested where environments are built; a
-page's own package is installed into a folder on the path.
+was trained is left out; the slow tests train, cut short by settings added at the end. A page's own package is
+installed into a folder on the path.
 """
 
 from __future__ import annotations
 
+import ast
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -29,106 +28,45 @@ from typer.main import get_command
 from rlinf_core.cli.app import app
 from rlinf_core.cli.options import SHARED
 from rlinf_core.plugins import plugins
+from rlinf_core.plugins.kinds import OBSERVERS, SPECS
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    "README.md",
-    *(
-        f"docs/{name}.md"
-        for name in (
-            *("index", "cli", "configuration", "data-and-rewards", "modes"),
-            *("plugin-algorithm", "plugin-reward", "plugin-simulator", "plugin-dataset", "plugin-tracker"),
-            *("checkpoints", "report", "sft", "lora", "elastic"),
-            "evaluation",
-            "plugin-contracts",
-            "trackers",
-            "algorithms",
-            *("algorithms-grpo", "algorithms-dapo", "algorithms-ppo", "algorithms-reinforce-pp"),
-        )
-    ),
-]
-UNTRAINED = ("docs/configuration.md", "docs/plugin-contracts.md", "docs/elastic.md")
-SKIPPED = {  # start of a command -> why it is not run here
-    "make ": "sets up and uses an environment of its own, usually the one that runs these tests",
-    "rlinf plugins install ": "downloads what simulators need; their tests build such environments",
-    "rlinf watch ": "serves until it is stopped; the tests of reports ask it for its page",
-    "rlinf scale ": "asks a run that goes on; the tests of scaling have one",
-    'pip install ".[': "`make train` and the tests of third-party plugins install the bundles",
-}
-TRAINS = ("rlinf train", "rlinf sft")
-HUB = "Qwen/"
-OF_TEXT = "sampling.max_new_tokens=4"
-SHORT = (
-    "train.steps=1 train.prompts_per_step=4 warm_start.steps=0 eval.samples=4 eval.every=0 "
-    f"{OF_TEXT} engine=inline ranks=1"
+sys.path.insert(0, str(Path(__file__).parent))
+from docs_blocks import (
+    ELSEWHERE,
+    LANGUAGES,
+    MARK,
+    NOT_RUN,
+    NOT_TRAINED,
+    PLAIN,
+    ROOT,
+    SHELL,
+    SLOW,
+    STARTS_AS_MARK,
+    Block,
+    Command,
+    blocks_of,
+    pages,
 )
-APART = SHORT.replace("engine=inline ranks=1", "ranks=2")  # of runs on several devices
-PLACED = re.compile(r"--mode|--ranks [2-9]|\b(mode|placement|plan)\b[.=]")
-RECIPE = "model: ./my-model\ndata: problems.jsonl\nreward: exact\n"
-CLUSTER = "nodes: [{count: 4, devices: 8}]\n"
-PROFILE = (
-    "components:\n  rollout: {curves: [{per_sample_s: 0.5}]}\n  actor: {curves: [{per_sample_s: 0.25}]}\n"
-)
-RESUME = re.compile(r"(?:--resume|rlinf (?:export|eval|compare|report)) ([^-\s]\S*)")
-OF_RUNS = ("rlinf export", "rlinf eval", "rlinf compare", "rlinf report")
-BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
+from docs_shell import OF_RUNS, TRAINS, Shell
+
+BLOCKS = {page: list(blocks_of(page)) for page in pages()}
+SHOWN = [block for blocks in BLOCKS.values() for block in blocks if block.language not in PLAIN]
 
 
-@dataclass
-class Command:
-    """One command of a page with the output that the page shows below it."""
-
-    text: str
-    expected: list[str] = field(default_factory=list)
-
-
-def parts_of(page: str) -> Iterator[Command | tuple[str, str]]:
-    """Commands, and `(path, content)` of files, in the order of the page."""
-    for language, title, body in BLOCK.findall(page):
-        if title:
-            yield title, body
-        elif language == "bash":
-            yield from (Command(line) for line in map(_without_comment, body.splitlines()) if line)
-        elif language == "console":
-            yield from _console(body)
+def _trains(block: Block) -> bool:
+    commands = block.commands() if block.language in SHELL and not block.title else []
+    trained = (each for each in commands if each.text.startswith((*TRAINS, *OF_RUNS)))
+    return block.mark() == SLOW or any(
+        each.mark not in (NOT_RUN, NOT_TRAINED, ELSEWHERE) and not _refused(each) for each in trained
+    )
 
 
-def _console(body: str) -> list[Command]:
-    commands: list[Command] = []
-    for line in body.splitlines():
-        if line.startswith("$ "):
-            commands.append(Command(_without_comment(line[2:])))
-        elif line.strip():
-            commands[-1].expected.append(line)
-    return commands
+def _refused(command: Command) -> bool:
+    return any(line.startswith("error:") for line in command.expected)
 
 
-def _without_comment(line: str) -> str:
-    return re.sub(r"(^|\s+)#\s.*$", "", line).strip()
-
-
-def as_run(text: str, site: Path) -> str:
-    """What the shell gets: the command as typed, but for installing and training."""
-    if text.startswith("pip install -e "):
-        options = f"-q --no-deps --no-build-isolation --target {site}"
-        return f"{sys.executable} -m pip install {options} {text.removeprefix('pip install -e ')}"
-    if text.startswith("rlinf eval"):
-        return f"{text} engine=inline ranks=1"
-    if text.startswith("pytest "):
-        return f"{sys.executable} -m {text} -q -p no:cacheprovider -c /dev/null --rootdir ."
-    if text.startswith(TRAINS):
-        short = APART if PLACED.search(text) else SHORT
-        if "--simulator" in text:
-            short = short.replace(f" {OF_TEXT}", "")
-        if "--algo dapo" in text:  # takes groups that differ only: a model that never succeeds has none
-            short += " warm_start.steps=100 train.prompts_per_step=1 sampling.max_new_tokens=8"
-        return f"{text} {'train.steps=2' if RESUME.search(text) else short}"
-    return text
-
-
-def _needs_hub(text: str, folder: Path) -> bool:
-    named = [folder / name for name in re.findall(r"[\w./-]+\.yaml", text)]
-    return HUB in text or any(HUB in path.read_text() for path in named if path.exists())
+def _name(block: Block) -> str:
+    return f"{block.page}:{block.line}"
 
 
 @pytest.fixture(scope="module")
@@ -141,107 +79,102 @@ def model(tmp_path_factory) -> Path:
     return path
 
 
-class Shell:
-    """Runs commands in a folder that has what pages take for granted."""
-
-    def __init__(self, folder: Path, model: Path) -> None:
-        self.folder, self.site = folder, folder / "site"
-        shutil.copytree(model, folder / "my-model")
-        rows = [{"prompt": f"{n}+{n + 1}=", "answer": str(2 * n + 1)} for n in range(40)]
-        (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        (folder / "recipe.yaml").write_text(RECIPE)
-        (folder / "cluster.yaml").write_text(CLUSTER)
-        (folder / "profile.yaml").write_text(PROFILE)
-        (folder / "code").mkdir()
-        (folder / "my_package").mkdir()
-        score = "def score(responses, **_):\n    return [float(len(each)) for each in responses]\n"
-        (folder / "my_package/my_module.py").write_text(score)
-        (folder / "my_rewards.py").write_text(score)
-
-    def write(self, path: str, content: str) -> None:
-        file = self.folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content)
-
-    def run(self, command: Command, train: bool) -> None:
-        """Run it, and compare what it prints; without `train`, training is composed and checked only."""
-        refused = any(line.startswith("error:") for line in command.expected)
-        text = command.text if refused else as_run(command.text, self.site)
-        if not refused and text.startswith((*TRAINS, *OF_RUNS)):
-            resumed = RESUME.search(text)
-            if resumed and not train:
-                return
-            if resumed:
-                self._ensure_run(resumed[1])
-            elif not train or _needs_hub(text, self.folder):
-                text = text.replace("rlinf train", "rlinf config show", 1)
-                text = text.replace("rlinf sft", "rlinf config show --algo sft", 1)
-        done = self._shell(text)
-        told = done.stdout + done.stderr
-        assert done.returncode == (2 if refused else 0), f"$ {text}\n{told[-4000:]}"
-        for line in command.expected:
-            pattern = ".*".join(re.escape(part) for part in line.rstrip().split("..."))
-            assert re.search(rf"^{pattern}$", told, re.MULTILINE), f"$ {text}\nno {line!r} in\n{told}"
-
-    def _ensure_run(self, output: str) -> None:
-        if not (self.folder / output).exists():
-            done = self._shell(f"rlinf train --output {output} {SHORT}")
-            assert done.returncode == 0, done.stderr
-
-    def _shell(self, text: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            **os.environ,
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-            "PYTHONPATH": str(self.site),
-            "HOME": str(self.folder),
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "COLUMNS": "100",
-        }
-        return subprocess.run(
-            ["bash", "-c", text],
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=environment,
-            timeout=120,
-            check=False,
-        )
-
-
-def run_page(page: str, shell: Shell, train: bool) -> None:
-    for part in parts_of((ROOT / page).read_text()):
-        if not isinstance(part, Command):
-            shell.write(*part)
-        elif not part.text.startswith(tuple(SKIPPED)):
-            shell.run(part, train)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_are_accepted(page, model, tmp_path):
-    run_page(page, Shell(tmp_path, model), train=False)
+@pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if blocks])
+def test_what_a_page_shows_is_accepted(page, model, tmp_path):
+    Shell(tmp_path, model, train=False).try_page(BLOCKS[page])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in UNTRAINED])
-def test_the_commands_of_a_page_train(page, model, tmp_path):
-    run_page(page, Shell(tmp_path, model), train=True)
-    assert list(tmp_path.glob("runs/*/metrics.jsonl"))
+@pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if any(map(_trains, blocks))])
+def test_what_a_page_shows_trains(page, model, tmp_path):
+    Shell(tmp_path, model, train=True).try_page(BLOCKS[page])
+    assert list(tmp_path.glob("runs/*/metrics.jsonl")) or "rlinf train" not in (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize("page", BLOCKS)
+def test_every_block_is_seen_and_says_what_it_is(page):
+    text = (ROOT / page).read_text()
+    assert len(re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)) == 2 * len(BLOCKS[page])
+    assert [_name(block) for block in BLOCKS[page] if block.language not in LANGUAGES] == []
+    typed = [
+        _name(block)
+        for block in BLOCKS[page]
+        if block.language in PLAIN and re.search(r"^(\$ |rlinf |pip |python )", block.body, re.MULTILINE)
+    ]
+    assert typed == [], "commands belong into ```bash, or ```console with what they print"
+
+
+@pytest.mark.parametrize("page", BLOCKS)
+def test_every_mark_is_of_a_block_and_of_something_in_it(page):
+    written = STARTS_AS_MARK.findall((ROOT / page).read_text())
+    taken = [mark for block in BLOCKS[page] for mark in block.marks]
+    assert len(written) == len(taken), "write <!-- not run: WHY --> directly above the block"
+    for block in BLOCKS[page]:
+        starts = [mark.of for mark in block.marks if mark.of]
+        idle = [s for s in starts if not any(each.text.startswith(s) for each in block.commands())]
+        assert idle == [], f"{_name(block)}: no command starts so"
+
+
+@pytest.mark.parametrize("block", [each for each in SHOWN if each.title], ids=_name)
+def test_a_file_of_a_page_is_used_there(block):
+    path = Path(block.title)
+    package = path.parts[0] if len(path.parts) > 1 else path.stem
+    others = "".join(each.body for each in BLOCKS[block.page] if each is not block)
+    assert block.mark() or block.language == "yaml" or package in others, "no command or program takes it"
+
+
+@pytest.mark.parametrize("block", [each for each in SHOWN if each.mark() == ELSEWHERE], ids=_name)
+def test_the_test_that_a_block_names_is_about_its_page(block):
+    (path,) = [mark.why for mark in block.marks]
+    assert Path(block.page).stem in (ROOT / path).read_text()
+
+
+@pytest.mark.parametrize("block", [each for each in SHOWN if each.language == "python"], ids=_name)
+def test_python_of_a_page_is_python(block):
+    ast.parse(block.body)
+
+
+@pytest.mark.parametrize("block", [each for each in SHOWN if each.language in ("json", "jsonl")], ids=_name)
+def test_json_of_a_page_is_an_object_a_line(block):
+    assert all(isinstance(json.loads(line), dict) for line in block.body.splitlines())
+
+
+@pytest.mark.parametrize("block", [each for each in SHOWN if each.language == "toml"], ids=_name)
+def test_toml_of_a_page_offers_plugins(block):
+    groups = tomllib.loads(block.body)["project"]["entry-points"]
+    assert groups.keys() <= {f"rlinf.{kind}" for kind in (*SPECS, OBSERVERS)}
 
 
 def test_commands_files_and_expected_output_are_read_from_a_page():
     page = (
-        'x\n```yaml title="a.yaml"\nseed: 1\n```\n```bash\nrlinf a  # why\n\n# only why\n'
-        "rlinf b k=#1\n```\n```console\n$ rlinf c\nerror: ... no\n$ rlinf d\n```\n```python\nignored\n```\n"
+        'x\n```yaml title="a.yaml"\nseed: 1\n```\n<!-- not run, `rlinf b`: why not -->\n```bash\n'
+        "rlinf a  # why\n\n# only why\nrlinf b k=#1 \\\n    more\n```\n```console\n$ rlinf c\nerror: ... no\n"
+        "$ rlinf d\n```\nmore\n\n<!-- a comment -->\n<!-- slow: waits -->\n```python\nignored\n```\n"
     )
-    assert list(parts_of(page)) == [
-        ("a.yaml", "seed: 1\n"),
-        Command("rlinf a"),
-        Command("rlinf b k=#1"),
-        Command("rlinf c", ["error: ... no"]),
-        Command("rlinf d"),
+    found = list(blocks_of("a page", page))
+    assert [(block.language, block.title, block.line) for block in found] == [
+        ("yaml", "a.yaml", 2),
+        ("bash", "", 6),
+        ("console", "", 13),
+        ("python", "", 22),
     ]
+    assert found[1].commands() == [Command("rlinf a"), Command("rlinf b k=#1 more", mark=NOT_RUN)]
+    assert found[2].commands() == [Command("rlinf c", ["error: ... no"]), Command("rlinf d")]
+    assert [block.mark() for block in found] == ["", "", "", SLOW]
+
+
+def test_the_mark_that_says_most_of_a_command_holds():
+    (block,) = blocks_of(
+        "a page", "<!-- slow: x -->\n<!-- not run, `rlinf a b`: y -->\n```bash\nrlinf a b\nrlinf a\n```\n"
+    )
+    assert [command.mark for command in block.commands()] == [NOT_RUN, SLOW]
+
+
+def test_a_comment_further_up_is_no_mark():
+    (block,) = blocks_of("a page", "<!-- slow: waits -->\n\n```python\n```\n")
+    assert block.marks == ()
+    assert MARK.findall("<!-- not run -->") == []
+    assert STARTS_AS_MARK.findall("<!-- not run -->") == ["<!-- not run -->"]
 
 
 def _leaves(group: Group, path: str) -> Iterator[tuple[str, set[str]]]:
