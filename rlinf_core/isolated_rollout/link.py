@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import select
 import threading
 import time
@@ -96,9 +97,10 @@ class Link:
             raise self._errors.pop(number)
         return self._answers.pop(number)
 
-    def wait_for_progress(self, until: Callable[[], bool]) -> None:
-        """Return when there is some, or something else is true."""
-        self._wait(lambda: bool(self.made) or until())
+    def wait_for_progress(self, until: Callable[[], bool], longest_s: float = math.inf) -> None:
+        """Return when there is some, or something else is true, or after so long."""
+        end = time.monotonic() + longest_s
+        self._wait(lambda: bool(self.made) or until() or time.monotonic() >= end, look_s=longest_s)
 
     def close(self) -> None:
         """The process has ended when this returns."""
@@ -107,22 +109,25 @@ class Link:
         self.process.kill(_CLOSE_S if self.hello and self._dead is None else 0.0)
         self._dead = self._dead or WorkerError(f"rollout {self.name}: its process was closed")
 
-    def _wait(self, true: Callable[[], bool], deadline: float | None = None) -> None:
-        self._unanswered = self._idle = 0
+    def _wait(
+        self, true: Callable[[], bool], deadline: float | None = None, look_s: float = math.inf
+    ) -> None:
+        if look_s > _LOOK_S:  # short waits come one after the other, and what they count adds up
+            self._unanswered = self._idle = 0
         while not true():
             with self._reading:
                 if true():
                     return
                 if self._dead is not None:
                     raise self._dead
-                self._take()
+                self._take(min(look_s, _LOOK_S))
                 self._watch(deadline)
 
-    def _take(self) -> None:
+    def _take(self, look_s: float) -> None:
         poller = select.poll()
         for number in self.process.descriptors():
             poller.register(number, select.POLLIN)
-        poller.poll(_LOOK_S * 1000)
+        poller.poll(look_s * 1000)
         if not self._read():
             raise self._lose(None)
 

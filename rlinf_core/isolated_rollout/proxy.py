@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import threading
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rlinf_core.types import Request, Sample, Sampling
 
 SERVER = "rlinf_core.isolated_rollout.serve"
+_SOON_S = 0.02  # until the next look for requests, where there was none at the moment
 AHEAD = 2  # times the engine's capacity: requests that are handed over, so that it never waits for one
 
 
@@ -119,17 +121,18 @@ class IsolatedRollout(RolloutEngine):
             raise ModelError(f"rollout {self.name}: generate before load_weights; no weight version is there")
         self.onload()
         source = iter(requests)
-        self._aborted, more = False, True
+        self._aborted, more, later = False, True, False
         try:
             while more or self._rows or self._finished:
                 while more and not self._aborted and len(self._rows) < AHEAD * self.capacity:
                     chunk = next(source, None)
                     more = chunk is not None
+                    later = chunk == []  # others may have something to ask soon
                     if not chunk:
                         break
                     self._admit(chunk, sampling)
                 more = more and not self._aborted
-                samples = self._collect()
+                samples = self._collect(_SOON_S if later else math.inf)
                 if samples:
                     yield samples
         finally:
@@ -205,10 +208,10 @@ class IsolatedRollout(RolloutEngine):
         jobs = pack_jobs([row.job(number) for number, row in rows])
         self._link.send(Kind.ADD, {"sampling": told, "stream": bool(sampling.stop)}, jobs)
 
-    def _collect(self) -> list[Sample]:
-        """What has ended, after waiting for something to happen."""
+    def _collect(self, longest_s: float) -> list[Sample]:
+        """What has ended, after waiting for something to happen, or so long."""
         if self._rows and not self._finished:
-            self._link.wait_for_progress(lambda: bool(self._finished) or self._aborted)
+            self._link.wait_for_progress(lambda: bool(self._finished) or self._aborted, longest_s)
         with self._state:
             self._absorb()
             samples = list(self._finished)

@@ -249,6 +249,70 @@ def check_rollouts_continues(subject: Subject) -> None:
         _expect_mixed_logprobs(subject, sample, SAMPLING)
 
 
+def check_rollouts_turns(subject: Subject) -> None:
+    """A response goes on after others have said something: where they wrote stays known, and a stop text that
+    stands there already does not end it again."""
+    if not _spec(subject).provides.continues:
+        raise CheckSkipped("the rollout engine cannot go on with responses that were begun")
+    engine = _engine(subject)
+    found = {
+        key: sample for key, sample in _generate(engine, _requests()).items() if len(sample.response_ids) > 3
+    }
+    stop = next(iter(found.values())).text[:1] if _spec(subject).provides.stop_texts else ""
+    asked = [
+        replace(
+            each,
+            begun=replace(_begun(_first(found[key], 3)), mask=np.array([True, False, False]), tool_calls=2),
+        )
+        for each in _requests()
+        if (key := (each.group, each.replica)) in found
+    ]
+    going = _generate(engine, asked, replace(SAMPLING, stop=(stop,) if stop else ()))
+    for key, sample in going.items():
+        expect(
+            sample.mask[:3].tolist() == [True, False, False] and bool(sample.mask[3:].all()),
+            f"the mask of a response that goes on is {sample.mask.tolist()}; keep that of what was begun",
+        )
+        expect(sample.tool_calls == 2, "a response that goes on forgets how often tools were called")
+        ids = found[key].response_ids[:3].tolist()
+        expect(sample.response_ids[:3].tolist() == ids, "a response does not go on as it began")
+        expect(
+            len(sample.response_ids) > 3, "a response ends at once, by a stop text that stood there before"
+        )
+
+
+def check_rollouts_pauses(subject: Subject) -> None:
+    """An empty list of requests says that there is none at the moment: generation goes on, and asks again."""
+    if not _spec(subject).provides.continues:
+        raise CheckSkipped("the rollout engine cannot go on with responses that were begun")
+    first, *others = _requests()
+    answered: list[Sample] = []
+
+    def source() -> Iterator[list[Request]]:
+        yield [first]
+        while not answered:
+            yield []
+        yield others
+        while len(answered) <= len(others):
+            yield []
+
+    for samples in _engine(subject).generate(source(), SAMPLING):
+        answered += samples
+    expect(
+        len(answered) == 1 + len(others), f"{len(answered)} answers to {1 + len(others)} requests with pauses"
+    )
+
+
+def _first(sample: Sample, count: int) -> Sample:
+    """Its first tokens."""
+    return replace(
+        sample,
+        response_ids=sample.response_ids[:count],
+        logprobs=sample.logprobs[:count],
+        mask=sample.mask[:count],
+    )
+
+
 def _begun(sample: Sample) -> Begun:
     versions = np.full(len(sample.response_ids), sample.weight_version)
     return Begun(sample.response_ids, sample.logprobs, versions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import subprocess
@@ -122,6 +123,18 @@ def test_a_process_that_does_nothing_is_named_and_in_the_end_killed(
     assert len(named) == (fault == "stop")  # while it hangs, its pings are answered
     with pytest.raises(ProcessLookupError):
         os.kill(engine.pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [("stop", "was silent for 3 s"), ("hang", "made no step and gave no answer for 3 s")],
+)
+def test_so_is_one_while_others_may_have_something_to_ask(fault: str, says: str, make: Make) -> None:
+    engine = make(fault=fault, timeout_s=3.0)
+    engine.load_weights([bucket()])
+    pauses = itertools.chain([requests()], itertools.repeat([]))
+    with pytest.raises(WorkerError, match=says):
+        list(engine.generate(pauses, Sampling(max_new_tokens=20)))
 
 
 def test_an_engine_that_refuses_says_so_itself(make: Make) -> None:
