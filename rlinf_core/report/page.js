@@ -232,11 +232,14 @@ function card(sample, shade, most) {
 function response(sample, shade, most) {
   const values = shade && sample[shade.field];
   if (!values || !sample.tokens) return el("div", { class: "text" }, sample.response ?? "");
-  return el("div", { class: "text" }, sample.tokens.map((token, i) => el("span", {
-    class: "token",
-    style: `background:${tint((shade.field === "logprobs" ? -values[i] : values[i]) / most, shade.signed)}`,
-    title: ["advantages", "logprobs", "mismatch"].filter((key) => sample[key]).map((key) => `${key} ${number(sample[key][i])}`).join(", "),
-  }, token)));
+  const heard = new Set(sample.heard);
+  return el("div", { class: "text" }, sample.tokens.map((token, i) => heard.has(i)
+    ? el("span", { class: "token heard", title: "said by a tool, not trained" }, token)
+    : el("span", {
+      class: "token",
+      style: `background:${tint((shade.field === "logprobs" ? -values[i] : values[i]) / most, shade.signed)}`,
+      title: ["advantages", "logprobs", "mismatch"].filter((key) => sample[key]).map((key) => `${key} ${number(sample[key][i])}`).join(", "),
+    }, token)));
 }
 
 /* Videos, timeline, plan, settings, notes ------------------------------------------------------------------- */

@@ -44,8 +44,8 @@ def details(
     shown: Shown,
     most: int = TOKENS,
 ) -> list[dict[str, Any]]:
-    """Of each row: `tokens`, `logprobs` of the rollout and what training `shown`; of whole responses, as
-    long as there is room, and nothing of rows that are no text."""
+    """Of each row: `tokens`, `logprobs` of the rollout, which tokens were `heard` from tools and not said, and
+    what training `shown`; of whole responses, as long as there is room, and nothing of rows that are no text."""
     found = []
     for row in rows:
         length = len(row.logprobs)
@@ -54,6 +54,8 @@ def details(
             most -= length
             detail["tokens"] = pieces([int(i) for i in row.response_ids], decode)
             detail["logprobs"] = rounded(row.logprobs)
+            if not row.mask.all():
+                detail["heard"] = np.flatnonzero(~row.mask).tolist()
             for name, values in shown.get((row.group, row.replica), {}).items():
                 if len(values) == length:
                     detail[name] = rounded(np.asarray(values))

@@ -57,3 +57,9 @@ def test_numbers_stand_beside_their_tokens_and_long_rows_are_left_out() -> None:
     assert found[0] == {"tokens": ["ab", ENDS], "logprobs": [-0.1235, -1.0], "advantages": [0.5, 0.25]}
     assert found[1] == {}
     assert found[2] == {"tokens": [" c"], "logprobs": [-2.0]}
+
+
+def test_tokens_of_tools_are_told_apart() -> None:
+    row = sample(0, [1, 2, 1, 0], [-1.0, 0.0, 0.0, -2.0])
+    row.mask = np.array([True, False, False, True])
+    assert details([row], decode, {})[0]["heard"] == [1, 2]
