@@ -44,8 +44,9 @@ def details(
     shown: Shown,
     most: int = TOKENS,
 ) -> list[dict[str, Any]]:
-    """Of each row: `tokens`, `logprobs` of the rollout, which tokens were `heard` from tools and not said, and
-    what training `shown`; of whole responses, as long as there is room, and nothing of rows that are no text."""
+    """Of each row: `tokens`, `logprobs` of the rollout, which tokens were `heard` from tools and not said,
+    and what training `shown`; of whole responses, as long as there is room; of rows that are no text nothing.
+    """
     found = []
     for row in rows:
         length = len(row.logprobs)
