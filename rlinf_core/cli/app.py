@@ -21,6 +21,7 @@ COMMANDS = (
     "export",
     "eval",
     "compare",
+    "replay",
     "report",
     "watch",
     "scale",

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rlinf_core.api import Engine
     from rlinf_core.config.schema import RunConfig
 
-PLACED = ("mode", "placement", "plan", "schedule.")  # where it runs, not what comes out
-FREE = ("train.steps", "eval.", "checkpoint.", "trackers", "reward_pool.", "output", "engine.", *PLACED)
+PLACED = ("mode", "placement", "plan", "schedule")  # where it runs, not what comes out
+FREE = ("train.steps", "eval", "checkpoint", "trackers", "reward_pool", "output", "engine", *PLACED)
 INTERRUPTED = 130  # the exit code of a command ended by Ctrl-C
 Resume = Annotated[
     Path | None,
@@ -115,9 +115,10 @@ def _refuse_changes(run: Path, dumped: Mapping[str, Any]) -> None:
     """A resumed run repeats the settings that its result depends on."""
     from rlinf_core.config.compose import compose
     from rlinf_core.config.dump import diff, dump
+    from rlinf_core.config.schema import used
 
     before = dump(compose(Options(config=(run / "config.yaml",))))
-    changed = {key: values for key, values in diff(before, dumped).items() if not key.startswith(FREE)}
+    changed = {key: values for key, values in diff(before, dumped).items() if used(key, FREE)}
     if changed:
         lines = "\n".join(f"  {key}: {old!r} -> {new!r}" for key, (old, new) in changed.items())
         raise ConfigError(

@@ -68,6 +68,7 @@ class CheckpointConfig:
     every: int = 50  # steps; 0 = only at the end
     keep: int = 2  # newest ones kept; 0 = all
     keep_best: str = ""  # keep that of the best value of a metric too; -METRIC = the lowest; "" = off
+    keep_batches: int = 0  # steps whose rows are kept in RUN/batches too, for `rlinf replay`; 0 = none
     background: bool = True  # written while training goes on, from a copy in host memory
     export: bool = True  # write RUN/export, which transformers loads, at the end
 

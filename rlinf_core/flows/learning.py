@@ -6,13 +6,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rlinf_core.comm.stream import Stream
-from rlinf_core.flows.flow import merge_reports
+from rlinf_core.flows.flow import keep_in, merge_reports
 from rlinf_core.roles.report import Shown, TrainReport, joined, show
 
 if TYPE_CHECKING:
     from rlinf_core.config.lending import Lent
     from rlinf_core.types import Experience
     from rlinf_core.worker import WorkerGroup
+
+
+@dataclass
+class Taken:
+    """What the last step was asked to train on."""
+
+    rows: list[Experience] = field(default_factory=list)
+    oldest: int | None = None  # as of `Learners.learn`
+
+    def note(self, rows: Stream, oldest: int | None) -> Stream:
+        """The same stream, of which all that passes is kept."""
+        self.rows, self.oldest = [], oldest
+        return rows.map(keep_in(self.rows))
 
 
 @dataclass(frozen=True)
@@ -27,11 +40,13 @@ class Learners:
     critic: WorkerGroup | None = None  # with a model of its own
     lent: Lent = "nothing"  # devices to; to "training" = with the reference
     shown: Shown = field(default_factory=dict)  # of the first rows of the last step, for people
+    taken: Taken | None = None  # where rows are to be kept
 
     def learn(self, rows: Stream, step: int, oldest: int | None = None) -> dict[str, float]:
         """Train on all rows of the stream but those of weights before the version `oldest`; metrics named
         `train/...`."""
         self.shown.clear()
+        rows = rows if self.taken is None else self.taken.note(rows, oldest)
         if self.lent == "training":
             trained = self.actor.stage("train_shared", rows, route="shared", step=step)
             trained.collect()

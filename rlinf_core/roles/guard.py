@@ -140,7 +140,8 @@ class Guard:
         part = f"-part_{self._updater.share.index}" if self._shared else ""
         folder = self._folder / f"{self._name}-update_{self._updates}{critic}{part}"
         left = self._count - len(self._rows)
-        write_batch(folder, self._rows, {"model": self._whose, **facts, "rows_too_large_to_keep": left})
+        told = {"part": self._name, "model": self._whose, **facts, "rows_too_large_to_keep": left}
+        write_batch(folder, self._rows, told)
         return folder
 
     def _advice(self, place: Path | None) -> str:

@@ -18,6 +18,8 @@ from rlinf_core.roles.update import Updater
 from rlinf_core.worker import WorkerContext, on_host, stage
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from rlinf_core.api import Trainer
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.roles.report import TrainReport
@@ -138,6 +140,18 @@ class TrainedWorker(Movable):
         self.algorithm.load_state_dict(algorithm_state)
         restore_random_state(Path(path), self.context.rank)
 
+    def weights_beside(self, path: str, algorithm_state: dict[str, Any]) -> dict[str, float]:
+        """Restore what was written, and tell how far each weight was from it: the largest difference of its
+        numbers, 0 where all bits are equal."""
+        buckets = self.trainer.weights()
+        before = {name: _copy(tensor) for bucket in buckets for name, tensor in bucket.tensors.items()}
+        self.load(path, algorithm_state)
+        return {
+            name: _gap(tensor, before[name])
+            for bucket in self.trainer.weights()
+            for name, tensor in bucket.tensors.items()
+        }
+
     def memory_bytes(self) -> float:
         """As the trainer says."""
         return self.trainer.memory_bytes()
@@ -158,3 +172,12 @@ class TrainedWorker(Movable):
             self.stay()
             if hasattr(self, "trainer"):
                 self.trainer.close()
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
+
+
+def _gap(one: Tensor, other: Tensor) -> float:
+    one = one.detach().cpu()
+    return 0.0 if torch.equal(one, other) else float((one.double() - other.double()).abs().max())

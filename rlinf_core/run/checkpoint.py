@@ -100,6 +100,10 @@ class CheckpointStore:
         link = self.root / LATEST
         return self.open(link.resolve()) if link.exists() or link.is_symlink() else None
 
+    def steps(self) -> list[int]:
+        """The steps of all complete checkpoints."""
+        return [_number(path) for path in self._steps()]
+
     def latest_step(self) -> int | None:
         """The step of the newest checkpoint, which is not opened."""
         return self._linked(LATEST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rlinf_core.api.engine import HostSpec
 from rlinf_core.flows.embodied import EmbodiedFlow
 from rlinf_core.flows.imitation import ImitationFlow
-from rlinf_core.flows.learning import Learners
+from rlinf_core.flows.learning import Learners, Taken
 from rlinf_core.flows.reasoning import ReasoningFlow
 from rlinf_core.flows.selection import Selection
 from rlinf_core.roles.setup import algorithm_needs, build, build_algorithm
@@ -107,15 +107,8 @@ def start(
     engine = build(config.engine) if engine is None else engine
     try:
         others = ["reward"] if config.simulator is None else []
-        machines = find_machines(config, engine)
-        specs = _device_hosts(config, machines)
-        used = sorted({device for part in plan.assignments.values() for device in part.devices})
-        beside = [HostSpec(name=name, log=_log(config, name)) for name in others]
-        started = engine.start([*(specs[device] for device in used), *beside])
-        devices = DeviceHosts(engine, specs)
-        devices.take(dict(zip(used, started[: len(used)], strict=True)))
-        hosts = Hosts(devices, dict(zip(others, started[len(used) :], strict=True)))
-        crew = Crew(config, engine, hosts, learns=learns)
+        used = {device for part in plan.assignments.values() for device in part.devices}
+        crew = Crew(config, engine, start_hosts(config, engine, used, others), learns=learns)
         crew.place(plan)
         gc.freeze()  # what is there lives as long as the run, and would be looked at again and again
         healing = Healing(crew, engine, restarts, told) if restarts is not None and restarts.limit else None
@@ -123,6 +116,17 @@ def start(
     except BaseException:
         engine.stop()
         raise
+
+
+def start_hosts(config: RunConfig, engine: Engine, used: Iterable[int], others: Sequence[str] = ()) -> Hosts:
+    """The processes of these devices, and others by name."""
+    specs = _device_hosts(config, find_machines(config, engine))
+    numbers = sorted(used)
+    beside = [HostSpec(name=name, log=_log(config, name)) for name in others]
+    started = engine.start([*(specs[device] for device in numbers), *beside])
+    devices = DeviceHosts(engine, specs)
+    devices.take(dict(zip(numbers, started[: len(numbers)], strict=True)))
+    return Hosts(devices, dict(zip(others, started[len(numbers) :], strict=True)))
 
 
 def make_flow(crew: Crew, mender: Mender | None = None) -> Flow:
@@ -134,9 +138,16 @@ def make_flow(crew: Crew, mender: Mender | None = None) -> Flow:
     return flow
 
 
+def make_learners(crew: Crew) -> Learners:
+    """The end of the loop."""
+    groups = crew.groups
+    taken = Taken() if crew.config.checkpoint.keep_batches else None
+    return Learners(groups["actor"], groups.get("reference"), groups.get("critic"), crew.lent, taken=taken)
+
+
 def _generating_flow(crew: Crew, mender: Mender | None) -> Flow:
     config, groups = crew.config, crew.groups
-    learners = Learners(groups["actor"], groups.get("reference"), groups.get("critic"), crew.lent)
+    learners = make_learners(crew)
     selection = _selection(crew)
     temperature = config.eval.temperature
     if config.simulator is not None:

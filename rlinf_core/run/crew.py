@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rlinf_core.comm.remote import ChannelHandle
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.roles.saving import Staged
+    from rlinf_core.roles.setup import Spaces
     from rlinf_core.schedule.plan import Plan
     from rlinf_core.worker.healed import Healer
 
@@ -47,9 +48,19 @@ DROP_S = 30.0  # that a worker may take to end what it does, and to close
 
 class Crew:
     """Groups by name; they stay where they are while plans agree about them. Without `learns` there are only
-    those that evaluate the policy."""
+    those that evaluate the policy, without `plays` only those that learn from rows; those of an embodied task
+    are told the simulator's `spaces` then."""
 
-    def __init__(self, config: RunConfig, engine: Engine, hosts: Hosts, *, learns: bool = True) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        engine: Engine,
+        hosts: Hosts,
+        *,
+        learns: bool = True,
+        plays: bool = True,
+        spaces: Spaces | None = None,
+    ) -> None:
         self.config = config
         needs = algorithm_needs(config)
         self.needs = needs if learns else policy_alone(needs)
@@ -59,7 +70,8 @@ class Crew:
         self.hosts = hosts
         self.groups: dict[str, WorkerGroup] = {}
         self._seats: dict[str, Seat] = {}
-        self._spaces: Any = None  # Any: a `Spaces`, of an embodied task
+        self._plays = plays
+        self._spaces = spaces  # of an embodied task
         self._resident: dict[str, bool] = {}
         self._channels = 0
         self.resizes = plugins().get(config.backend.kind, config.backend.name).provides.resize
@@ -123,7 +135,8 @@ class Crew:
         self._set_intakes(plan)
         for group in self.trained.values():
             group.call("limit_micro_batch", plan.assignments["actor"].micro_batch).wait()
-        for name, part in plan.assignments.items():
+        there = {name: part for name, part in plan.assignments.items() if name in self.groups}
+        for name, part in there.items():
             before = None if name in moved else self._resident[name]
             if part.resident != before:
                 self.groups[name].call("set_resident", part.resident).wait()
@@ -196,7 +209,7 @@ class Crew:
             seats["critic"] = Seat(at["actor"])
         if self.config.simulator is None:
             seats["reward"] = Seat(())
-        return seats
+        return {name: seat for name, seat in seats.items() if self._plays or name in LEARNERS}
 
     def recipe(self, name: str, seat: Seat) -> tuple[str, dict[str, Any]]:
         """What a rank is built from: `module:Class` and its arguments."""
@@ -273,7 +286,7 @@ class Crew:
             shared.intake = Units(self.needs.group_size, groups, unit_groups(self.config, self.needs))
 
     def _set_healers(self) -> None:
-        if self.config.simulator is None:
+        if self.config.simulator is None and self._plays:
             for name in ("rollout", "reward"):
                 self.groups[name].healer = self.healer
 

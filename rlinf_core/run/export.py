@@ -50,7 +50,7 @@ def export(config: RunConfig, checkpoint: Checkpoint, output: Path) -> None:
 
 def _export(config: RunConfig, checkpoint: Checkpoint, folder: Path) -> None:
     refuse_other_backend(checkpoint, config)
-    actor = ActorWorker(WorkerContext(name="actor[0]"), config, spaces=_spaces(config))
+    actor = ActorWorker(WorkerContext(name="actor[0]"), config, spaces=find_spaces(config))
     try:
         actor.trainer.load(checkpoint.path / "actor")
         actor.export(str(folder))
@@ -58,7 +58,7 @@ def _export(config: RunConfig, checkpoint: Checkpoint, folder: Path) -> None:
         actor.close()
 
 
-def _spaces(config: RunConfig) -> Spaces | None:
+def find_spaces(config: RunConfig) -> Spaces | None:
     """What an embodied task's simulator shows and takes."""
     if config.simulator is None:
         return None

@@ -248,8 +248,7 @@ class Change:
 
     def prepare(self) -> None:
         """Processes and workers that are new."""
-        devices = {device for part in self.plan.assignments.values() for device in part.devices}
-        self.crew.hosts.start(devices)
+        self.crew.hosts.start({device for seat in self._wanted.values() for device in seat.devices})
         for each in self._regrouped:
             each.prepare()
 

@@ -22,6 +22,7 @@ PLAN = "plan.yaml"  # by which the run goes on
 METRICS = "metrics.jsonl"
 EVALUATIONS = "evaluations.jsonl"
 CHECKPOINTS = "checkpoints"
+BATCHES = "batches"  # rows of the last steps
 LEFT_BY_A_FAILED_START = {SETTINGS, PLAN, "logs"}
 
 

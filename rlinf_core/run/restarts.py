@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.errors import WorkerDied
 from rlinf_core.run.healing import Restarts
 from rlinf_core.run.output import SETTINGS
-from rlinf_core.run.runner import Runner, RunSummary
+from rlinf_core.run.runner import Runner
+from rlinf_core.run.summary import RunSummary
 
 if TYPE_CHECKING:
     from rlinf_core.api import Engine

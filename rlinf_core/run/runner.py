@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from rlinf_core.flows.parts import Parts
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.setup import build
 from rlinf_core.run.ahead import RunAhead
+from rlinf_core.run.batches import KeptBatches
 from rlinf_core.run.checkpoint import SCORE, Checkpoint, CheckpointStore
 from rlinf_core.run.compose import RunGraph, make_source, start
 from rlinf_core.run.evaluate import Scores
@@ -33,6 +33,7 @@ from rlinf_core.run.saving import Saving, score
 from rlinf_core.run.scaling import Scaling, refuse_impossible, with_scale_of
 from rlinf_core.run.steering import Steering
 from rlinf_core.run.step_times import step_times
+from rlinf_core.run.summary import RunSummary
 from rlinf_core.run.trace import TRACE, Trace
 from rlinf_core.run.videos import Kind, Videos
 
@@ -51,20 +52,6 @@ SAMPLES_LOGGED = 8  # rows of each step that go to samples.jsonl
 WARM_CHUNK = 25  # supervised steps a call
 STOP_S = 2.0  # that workers get to close
 HURRIED_STOP_S = 0.3  # after Ctrl-C: people wait for their prompt
-
-
-@dataclass
-class RunSummary:
-    """How a run ended. `first` and `last` are the first and the last evaluation."""
-
-    output: Path
-    step: int
-    seconds: float
-    interrupted: bool = False
-    first: dict[str, float] = field(default_factory=dict)
-    last: dict[str, float] = field(default_factory=dict)
-    exported: Path | None = None
-    counts: dict[str, float] = field(default_factory=dict)  # of what the flow counts
 
 
 class Runner:
@@ -179,6 +166,7 @@ class Runner:
         self._trace = Trace(self.output / TRACE, max(0, resumed or 0))
         self._videos = Videos(self.config, self._value if self.graph.crew.needs.critic != "none" else None)
         self._samples = JsonLines(self.output / SAMPLES, resumed)
+        self._batches = KeptBatches(self.output, self.config.checkpoint.keep_batches, resumed)
         self._scores = Scores(self.config, self.source, resumed)
         trackers = {component.name: build(component) for component in self.config.trackers}
         self._trackers = TrackerSet(trackers, self.view.warn)
@@ -226,7 +214,8 @@ class Runner:
         self._trace.write(self.step, self.graph.engine.drain_spans())  # of what came before
         began = time.monotonic()
         self.graph.heal()
-        result = self._ahead.step(self.graph.flow, self.step)
+        with self._batches.of(self.step + 1, self.graph):
+            result = self._ahead.step(self.graph.flow, self.step)
         if not self.steering.settled:  # what is measured is whole steps
             self._ahead.settle()
         ended = time.monotonic()

@@ -17,7 +17,7 @@ from rlinf_core.run.notes import Notes
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.flows.flow import StepResult
-    from rlinf_core.run.runner import RunSummary
+    from rlinf_core.run.summary import RunSummary
     from rlinf_core.types import Experience, Sample
 
 TABLE_ROWS = 4

@@ -26,6 +26,12 @@ def test_changed_settings_are_shown_side_by_side(rlinf: Any, saved: Any) -> None
     assert saved.content() == before
 
 
+def test_another_model_is_a_changed_setting(rlinf: Any, saved: Any) -> None:
+    """Its key begins with the letters of `mode`, which may change."""
+    ended = rlinf("train", "--resume", saved.output, "model.preset=tiny-qwen2", "mode=collocated")
+    assert (ended.code, ended.err.splitlines()[1]) == (2, "  model.preset: 'char-llama' -> 'tiny-qwen2'")
+
+
 def test_changed_settings_can_be_allowed_and_are_the_run_s_from_then_on(rlinf: Any, saved: Any) -> None:
     longer = ("train", "--resume", saved.output, "train.steps=3", "optimizer.lr=0.5", "--allow-changes")
     assert rlinf(*longer).code == 0

@@ -21,7 +21,8 @@ from rlinf_core.config.options import Options
 from rlinf_core.plugins import NoConfig, Offer, PluginManager, SimulatorSpec, hookimpl
 from rlinf_core.plugins.offers import installed
 from rlinf_core.roles import setup, simulators
-from rlinf_core.run.runner import Runner, RunSummary
+from rlinf_core.run.runner import Runner
+from rlinf_core.run.summary import RunSummary
 from rlinf_core.run.view import View
 
 
