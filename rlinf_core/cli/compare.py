@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlinf_core.cli.completing import run_folders, steps
 from rlinf_core.cli.table import print_table
 from rlinf_core.errors import CheckpointError, ConfigError, DataError
 
@@ -25,10 +26,14 @@ def command(
             help="Files of `rlinf eval --output`, or folders of runs; the first is what others are "
             "compared with.",
             metavar="A B...",
+            autocompletion=run_folders,
         ),
     ],
     step: Annotated[
-        str, typer.Option("--step", help="Of runs: a number, latest or best.", metavar="STEP")
+        str,
+        typer.Option(
+            "--step", help="Of runs: a number, latest or best.", metavar="STEP", autocompletion=steps
+        ),
     ] = "latest",
     by: Annotated[str, typer.Option("--by", help="score (accuracy or success) or reward.")] = "score",
     seed: Annotated[int, typer.Option("--seed", help="Of the resampling.")] = 0,

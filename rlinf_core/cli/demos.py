@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rlinf_core.cli.completing import plugins_of, recipes, settings
 from rlinf_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,11 +26,21 @@ def record(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the dataset.", metavar="DIR")],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(help="Settings, such as simulator.task=reach-v3.", metavar="KEY=VALUE..."),
+        typer.Argument(
+            help="Settings, such as simulator.task=reach-v3.", metavar="KEY=VALUE...", autocompletion=settings
+        ),
     ] = None,
-    simulator: Annotated[str | None, typer.Option("--simulator", help="Simulator.", metavar="NAME")] = None,
+    simulator: Annotated[
+        str | None,
+        typer.Option(
+            "--simulator", help="Simulator.", metavar="NAME", autocompletion=plugins_of("simulator")
+        ),
+    ] = None,
     recipe: Annotated[
-        str | None, typer.Option("--recipe", help="With the simulator of this recipe.", metavar="NAME")
+        str | None,
+        typer.Option(
+            "--recipe", help="With the simulator of this recipe.", metavar="NAME", autocompletion=recipes
+        ),
     ] = None,
     config: Annotated[
         list[Path] | None,

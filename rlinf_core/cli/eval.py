@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlinf_core.cli.completing import run_or_settings, steps
 from rlinf_core.cli.options import with_options
 from rlinf_core.cli.table import print_table
 from rlinf_core.config.options import Options
@@ -51,10 +52,17 @@ def command(
             "dotted key, such as sampling.max_new_tokens=512.",
             metavar="[RUN] [KEY=VALUE...]",
             show_default=False,
+            autocompletion=run_or_settings,
         ),
     ] = None,
     step: Annotated[
-        str, typer.Option("--step", help="Of the checkpoint: a number, latest or best.", metavar="STEP")
+        str,
+        typer.Option(
+            "--step",
+            help="Of the checkpoint: a number, latest or best.",
+            metavar="STEP",
+            autocompletion=steps,
+        ),
     ] = "latest",
     samples: Annotated[
         int | None, typer.Option("--samples", min=0, help="Problems; 0 = all rows.", metavar="N")

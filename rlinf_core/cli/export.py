@@ -7,12 +7,22 @@ from typing import Annotated
 
 import typer
 
+from rlinf_core.cli.completing import run_folders, steps
+
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
+    run: Annotated[
+        Path, typer.Argument(help="Folder of the run.", metavar="RUN", autocompletion=run_folders)
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the model.", metavar="DIR")],
     step: Annotated[
-        str, typer.Option("--step", help="Of the checkpoint: a number, latest or best.", metavar="STEP")
+        str,
+        typer.Option(
+            "--step",
+            help="Of the checkpoint: a number, latest or best.",
+            metavar="STEP",
+            autocompletion=steps,
+        ),
     ] = "latest",
 ) -> None:
     """Write the policy of a checkpoint in the model's own format.

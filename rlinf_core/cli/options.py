@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rlinf_core.cli.completing import modes, plugins_of, recipes, settings
 from rlinf_core.config.options import Options, recipe_names
 
 _TASK = "Task"
@@ -18,7 +19,8 @@ _RUN = "Run"
 
 
 def _choice(flag: str, text: str) -> Any:  # Any: what typer puts into a signature
-    return typer.Option(flag, help=text, metavar="NAME", rich_help_panel=_TASK)
+    offer = plugins_of(flag.removeprefix("--"))
+    return typer.Option(flag, help=text, metavar="NAME", rich_help_panel=_TASK, autocompletion=offer)
 
 
 SHARED: dict[str, Any] = {  # name of an Options field -> annotation; in the order of the help page
@@ -28,12 +30,16 @@ SHARED: dict[str, Any] = {  # name of an Options field -> annotation; in the ord
             help="Settings by dotted key, such as algo.clip_ratio=0.1; see `rlinf config show`.",
             metavar="KEY=VALUE...",
             show_default=False,
+            autocompletion=settings,
         ),
     ],
     "recipe": Annotated[
         str | None,
         typer.Option(
-            "--recipe", help=f"A recipe that comes with rlinf: {', '.join(recipe_names())}.", metavar="NAME"
+            "--recipe",
+            help=f"A recipe that comes with rlinf: {', '.join(recipe_names())}.",
+            metavar="NAME",
+            autocompletion=recipes,
         ),
     ],
     "config": Annotated[
@@ -76,6 +82,7 @@ SHARED: dict[str, Any] = {  # name of an Options field -> annotation; in the ord
             help="auto (the fastest as measured), collocated, disaggregated or hybrid.",
             metavar="MODE",
             rich_help_panel=_RUN,
+            autocompletion=modes,
         ),
     ],
     "lr": Annotated[float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_RUN)],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlinf_core.cli.completing import kind_and_name, kinds
 from rlinf_core.cli.own_environments import possible_environments
 from rlinf_core.cli.table import print_table
 from rlinf_core.errors import ConfigError, PluginNotFoundError, suggest
@@ -20,15 +21,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, help="List, show, check and start plugins.", no_args_is_help=True)
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-KindArgument = Annotated[str, typer.Argument(help=f"One of {', '.join(SPECS)}.", metavar="KIND")]
-NamedArguments = Annotated[list[str], typer.Argument(metavar="[KIND] NAME")]
+KindArgument = Annotated[
+    str, typer.Argument(help=f"One of {', '.join(SPECS)}.", metavar="KIND", autocompletion=kinds)
+]
+NamedArguments = Annotated[list[str], typer.Argument(metavar="[KIND] NAME", autocompletion=kind_and_name)]
 
 BASE_FIELDS = ("name", "summary", "target", "config", "api", "example", "needs", "isolation")
 
 
 @app.command("list")
 def list_plugins(
-    kind: Annotated[str | None, typer.Argument(help="Only this kind.", metavar="KIND")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="Only this kind.", metavar="KIND", autocompletion=kinds)
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """List installed plugins, the broken ones included."""
@@ -79,7 +84,9 @@ def show(named: NamedArguments, as_json: JsonFlag = False) -> None:
 
 @app.command("check")
 def check(
-    named: Annotated[list[str], typer.Argument(metavar="[KIND] NAME [KEY=VALUE...]")],
+    named: Annotated[
+        list[str], typer.Argument(metavar="[KIND] NAME [KEY=VALUE...]", autocompletion=kind_and_name)
+    ],
     as_json: JsonFlag = False,
 ) -> None:
     """Run the conformance checks of a plugin; exit code 1 if one fails.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlinf_core.cli.completing import kept_steps, run_folders, settings
 from rlinf_core.cli.table import print_table
 from rlinf_core.cli.train import PLACED
 from rlinf_core.errors import CheckpointError, ConfigError
@@ -29,14 +30,22 @@ HEADS = ("metric", "recorded", "replayed", "difference")
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
-    step: Annotated[int, typer.Argument(help="Number of the step; the first is 1.", metavar="STEP", min=1)],
+    run: Annotated[
+        Path, typer.Argument(help="Folder of the run.", metavar="RUN", autocompletion=run_folders)
+    ],
+    step: Annotated[
+        int,
+        typer.Argument(
+            help="Number of the step; the first is 1.", metavar="STEP", min=1, autocompletion=kept_steps
+        ),
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
             help="Settings to change, to see how the step would have gone with them.",
             metavar="[KEY=VALUE...]",
             show_default=False,
+            autocompletion=settings,
         ),
     ] = None,
     batch: Annotated[

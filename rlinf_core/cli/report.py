@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
+from rlinf_core.cli.completing import run_folders
+
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="RUN...")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs.", metavar="RUN...", autocompletion=run_folders)
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file; RUN/report.html.", metavar="FILE")
     ] = None,

@@ -8,11 +8,14 @@ from typing import Annotated
 
 import typer
 
+from rlinf_core.cli.completing import run_folders
 from rlinf_core.errors import ConfigError
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
+    run: Annotated[
+        Path, typer.Argument(help="Folder of the run.", metavar="RUN", autocompletion=run_folders)
+    ],
     ranks: Annotated[list[str], typer.Argument(help="Ranks of components.", metavar="COMPONENT=N...")],
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait; then the request is withdrawn.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlinf_core.cli.completing import run_folders
 from rlinf_core.cli.options import with_options
 from rlinf_core.config.options import Options
 from rlinf_core.errors import ConfigError, WorkerError
@@ -22,7 +23,12 @@ FREE = ("train.steps", "eval", "checkpoint", "trackers", "reward_pool", "output"
 INTERRUPTED = 130  # the exit code of a command ended by Ctrl-C
 Resume = Annotated[
     Path | None,
-    typer.Option("--resume", help="Continue this run from its latest checkpoint.", metavar="RUN"),
+    typer.Option(
+        "--resume",
+        help="Continue this run from its latest checkpoint.",
+        metavar="RUN",
+        autocompletion=run_folders,
+    ),
 ]
 AllowChanges = Annotated[
     bool, typer.Option("--allow-changes", help="Resume although settings or data differ from the run's.")

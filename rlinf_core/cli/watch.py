@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
+from rlinf_core.cli.completing import run_folders
+
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="RUN...")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs.", metavar="RUN...", autocompletion=run_folders)
+    ],
     port: Annotated[int, typer.Option("--port", help="On this machine; 0 = any that is free.")] = 6007,
     video_mb: Annotated[
         float, typer.Option("--video-mb", min=0.0, help="Of videos inside the page, the newest first.")
