@@ -3,92 +3,82 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import re
-import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from importlib import metadata
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rlinf_core.cli.own_environments import possible_environments
 from rlinf_core.cli.table import print_table
-from rlinf_core.cluster.devices import inventory
-from rlinf_core.isolation.environments import install_line
-from rlinf_core.plugins import plugins
-from rlinf_core.plugins.kinds import OBSERVERS, SPECS
 
-_GIB = 2**30
-_SHARED = Path("/dev/shm")  # noqa: S108 - shared memory, which has this name
-_SHARED_LEAST = 1 * _GIB  # samples, weights and pictures travel there
-_DISK_LEAST = 5 * _GIB  # a few checkpoints of a small model
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
+if TYPE_CHECKING:
+    from rlinf_core.checkup.finding import Finding
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report. `advice` is empty where nothing is to be done."""
-
-    part: Literal["machine", "version", "plugin", "environment"]
-    name: str
-    state: Literal["ok", "absent", "low", "broken"]
-    detail: str
-    advice: str = ""
-
-
-def machine() -> Iterator[Finding]:
-    """Cores, memory, GPUs, shared memory and the disk of the current folder."""
-    found = inventory()
-    yield Finding("machine", "system", "ok", platform.platform())
-    yield Finding("machine", "cores", "ok", f"{len(found.cores)} that this process may use")
-    yield Finding("machine", "memory", "ok", f"{found.memory_bytes / _GIB:.1f} GiB")
-    for index, gpu in enumerate(found.cuda_devices):
-        yield Finding("machine", f"gpu {index}", "ok", f"{gpu.name}, {gpu.memory_bytes / _GIB:.0f} GiB")
-    if not found.cuda_devices:
-        yield Finding("machine", "gpu", "absent", "none that torch sees", "runs go to CPU cores")
-    if _SHARED.is_dir():
-        yield _space("shared memory", _SHARED, _SHARED_LEAST, "in a container: docker run --shm-size=8g")
-    yield _space("disk", Path(), _DISK_LEAST, "free some, or keep fewer checkpoints: checkpoint.keep=1")
-
-
-def versions() -> Iterator[Finding]:
-    """Python, and what the core and the installed plugins ask for."""
-    yield Finding("version", "python", "ok", platform.python_version())
-    offers = (info for kind in (*SPECS, OBSERVERS) for info in plugins().info(kind))
-    distributions = sorted({"rlinf-core", *(info.distribution for info in offers)})
-    wanted: dict[str, str] = {}  # a package and who asks for it
-    for distribution in distributions:
-        yield Finding("version", distribution, "ok", metadata.version(distribution))
-        for package in _required(distribution):
-            wanted.setdefault(package, distribution)
-    for package, distribution in sorted(wanted.items()):
-        if package in distributions:
-            continue
-        try:
-            yield Finding("version", package, "ok", metadata.version(package))
-        except metadata.PackageNotFoundError:
-            missing = f"not installed, but {distribution} asks for it"
-            yield Finding("version", package, "broken", missing, f"pip install {package}")
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    comm: Annotated[
+        bool, typer.Option("--comm", help="Measure messages and weights between processes instead.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Load no plugin, draw no picture, measure no disk.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of runs, whose disk is meant.", metavar="DIR"),
+    ] = None,
+) -> None:
+    """Say what this machine and installation have for runs; exit code 1 if something is broken."""
+    if comm:
+        _measure(as_json)
+        return
+    with _status(quiet=as_json):
+        found = list(_findings(output or Path(), quick=quick))
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2))
+    else:
+        rows = [(each.part, each.name, each.state, each.detail, each.advice) for each in found]
+        print_table(("part", "name", "state", "detail", "what to do"), rows)
+    if any(each.state == "broken" for each in found):
+        raise typer.Exit(1)
 
 
-def health() -> Iterator[Finding]:
-    """One line a kind of plugins, and one for each that is broken."""
-    for kind in (*SPECS, OBSERVERS):
-        found = plugins().info(kind)
-        good = [info.name for info in found if info.status == "ok"]
-        yield Finding("plugin", kind, "ok" if good else "absent", ", ".join(good) or "none")
-        for info in found:
-            if info.status != "ok":
-                advice = f"pip install --force-reinstall {info.distribution}, or remove it"
-                yield Finding("plugin", f"{kind} {info.name}", "broken", info.reason, advice)
+def _findings(output: Path, *, quick: bool) -> Iterator[Finding]:
+    from rlinf_core.checkup.drawing import drawing
+    from rlinf_core.checkup.health import health, loading
+    from rlinf_core.checkup.machine import disk_speed, limits, machine
+    from rlinf_core.checkup.packages import versions
+
+    folder = next(path for path in (output, *output.absolute().parents) if path.is_dir())  # to be made there
+    yield from machine(folder)
+    if not quick:
+        yield disk_speed(folder)
+    yield from limits()
+    yield from versions()
+    yield from health()
+    if not quick:
+        yield from loading()
+    yield from _environments()
+    if not quick:
+        yield from drawing()
 
 
-def environments() -> Iterator[Finding]:
+def _status(*, quiet: bool) -> Any:
+    """Something that moves, on a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return nullcontext() if quiet or not console.is_terminal else console.status("looking around")
+
+
+def _environments() -> Iterator[Finding]:
     """Environments of their own that plugins can have."""
+    from rlinf_core.checkup.finding import Finding
+    from rlinf_core.isolation.environments import install_line
+
     for spec, environment in possible_environments():
         name, folder = f"{spec.kind} {spec.name}", str(environment.folder)
         if environment.state == "ready":
@@ -100,29 +90,11 @@ def environments() -> Iterator[Finding]:
             yield Finding("environment", name, "broken", f"{environment.state}: {folder}", advice)
 
 
-def command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    comm: Annotated[
-        bool, typer.Option("--comm", help="Measure messages and weights between processes instead.")
-    ] = False,
-) -> None:
-    """Say what this machine and installation have for runs; exit code 1 if something is broken."""
-    if comm:
-        _measure(as_json)
-        return
-    found = [*machine(), *versions(), *health(), *environments()]
-    if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=2))
-    else:
-        rows = [(each.part, each.name, each.state, each.detail, each.advice) for each in found]
-        print_table(("part", "name", "state", "detail", "what to do"), rows)
-    if any(each.state == "broken" for each in found):
-        raise typer.Exit(1)
-
-
 def _measure(as_json: bool) -> None:
     """Between processes on all GPUs, or two on the CPU."""
+    from rlinf_core.cluster.devices import inventory
     from rlinf_core.config.resolve import built_in
+    from rlinf_core.plugins import plugins
     from rlinf_core.run.links import matrix
 
     spec = plugins().get("engines", built_in()["layer"]["engine"])
@@ -137,17 +109,3 @@ def _measure(as_json: bool) -> None:
         for p in pairs
     ]
     print_table(("from", "to", "way", "message ms", "64 MB of weights ms", "GB/s"), rows)
-
-
-def _required(distribution: str) -> Iterator[str]:
-    """Packages that a distribution cannot do without."""
-    for line in metadata.requires(distribution) or ():
-        found = _NAME.match(line)
-        if found and "extra ==" not in line:
-            yield found[0].lower().replace("_", "-")
-
-
-def _space(name: str, folder: Path, least: int, advice: str) -> Finding:
-    free = shutil.disk_usage(folder).free
-    detail = f"{free / _GIB:.1f} GiB free in {os.path.abspath(folder)}"
-    return Finding("machine", name, "low" if free < least else "ok", detail, advice if free < least else "")

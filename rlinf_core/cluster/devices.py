@@ -23,9 +23,14 @@ class CudaDevice:
     memory_bytes: int
 
 
+def has_cuda_driver() -> bool:
+    """Whether a driver of GPUs has left its devices here."""
+    return any(Path(node).exists() for node in _DRIVER_NODES)
+
+
 def find_cuda_devices() -> tuple[CudaDevice, ...]:
     """The GPUs that torch sees; torch is imported only where a driver for one is installed."""
-    if not any(Path(node).exists() for node in _DRIVER_NODES):
+    if not has_cuda_driver():
         return ()
     import torch
 
