@@ -280,3 +280,12 @@ class Model(ABC):
         from rlinf_core.errors import ModelError
 
         raise ModelError(f"model {type(self).__name__} has no export")
+
+    def convert_export(self, folder: Path, form: str) -> None:
+        """Turn what `export` wrote into the form that another program takes, in its place (`rlinf export
+        --format`). Raises `ModelError` for forms that the model does not know."""
+        from rlinf_core.errors import ModelError
+
+        raise ModelError(
+            f"--format {form}: model {type(self).__name__} does not write it; leave --format out for its own"
+        )

@@ -24,6 +24,12 @@ def command(
             autocompletion=steps,
         ),
     ] = "latest",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", help="Of another program, such as lerobot, where the model can.", metavar="NAME"
+        ),
+    ] = "",
 ) -> None:
     """Write the policy of a checkpoint in the model's own format.
 
@@ -36,5 +42,5 @@ def command(
 
     config = compose(Options(config=(settings_of(run),), output=str(run)))
     checkpoint = find_checkpoint(run, step)
-    export(config, checkpoint, output)
+    export(config, checkpoint, output, form)
     typer.echo(f"policy of step {checkpoint.step} written to {output}")

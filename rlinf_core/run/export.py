@@ -31,8 +31,9 @@ def find_checkpoint(run: Path, step: str) -> Checkpoint:
     return store.open(path.resolve())
 
 
-def export(config: RunConfig, checkpoint: Checkpoint, output: Path) -> None:
-    """On one device of this process. Raises `ConfigError` for a folder that is not empty."""
+def export(config: RunConfig, checkpoint: Checkpoint, output: Path, form: str = "") -> None:
+    """On one device of this process; `form` is that of another program ("" = the model's own). Raises
+    `ConfigError` for a folder that is not empty, and `ModelError` for a form that the model does not know."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"--output {output}: it is there already; name another folder")
     draft = output.with_name(f".{output.name}.draft")
@@ -42,18 +43,20 @@ def export(config: RunConfig, checkpoint: Checkpoint, output: Path) -> None:
     except OSError as err:
         raise ConfigError(f"--output {output}: cannot be written: {err.strerror}; name another") from err
     try:
-        _export(config, checkpoint, draft)
+        _export(config, checkpoint, draft, form)
         put_in_place(draft, output)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _export(config: RunConfig, checkpoint: Checkpoint, folder: Path) -> None:
+def _export(config: RunConfig, checkpoint: Checkpoint, folder: Path, form: str) -> None:
     refuse_other_backend(checkpoint, config)
     actor = ActorWorker(WorkerContext(name="actor[0]"), config, spaces=find_spaces(config))
     try:
         actor.trainer.load(checkpoint.path / "actor")
         actor.export(str(folder))
+        if form:
+            actor.model.convert_export(folder, form)
     finally:
         actor.close()
 

@@ -43,6 +43,9 @@ def test_what_cannot_be_exported_is_told(refused: Any, saved: Any, tmp_path: Pat
     assert "has no such checkpoint; there are latest, step_1, step_2" in refused(
         "export", saved.output, *to, "--step", "best"
     )
+    assert "--format lerobot: model HFLM does not write it" in refused(
+        "export", saved.output, *to, "--format", "lerobot"
+    )
     assert "--step ../..: " in refused("export", saved.output, *to, "--step", "../..")
     assert "name another folder" in refused("export", saved.output, "--output", saved.output)
     assert "cannot be written: " in refused("export", saved.output, "--output", saved.data / "below")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rlinf_core.api import ActionSample, Model, PolicyOutputs, Space, Want
 from rlinf_core.errors import ModelError
-from rlinf_model_pi0 import checkpoint, heads, network
+from rlinf_model_pi0 import checkpoint, heads, lerobot, network
 from rlinf_model_pi0.config import Pi0Config
 from rlinf_model_pi0.flow import Flow
 from rlinf_model_pi0.matching import Matching, is_matching
@@ -156,6 +156,14 @@ class Pi0(Model):
         """A checkpoint with tokenizer and statistics, without the heads; in the layout of `path`."""
         checkpoint.save(self.config, state, path)
         self._bound.save(path)
+
+    def convert_export(self, folder: Path, form: str) -> None:
+        """To `lerobot`. Raises `ModelError` for another one, and for what LeRobot cannot build."""
+        if form != lerobot.FORMAT:
+            super().convert_export(folder, form)
+        facts = self._bound.told(self.config.dtype)
+        lerobot.refuse(self._architecture, facts, state_in_prompt=self.config.state_in_prompt)
+        lerobot.convert(folder, self._architecture, facts)
 
     @cached_property
     def _architecture(self) -> Any:  # Any: a transformers configuration

@@ -21,6 +21,7 @@ from rlinf_core.api import Space
 from rlinf_core.api.instructions import instruction_texts
 from rlinf_core.errors import ModelError
 from rlinf_model_pi0.config import Pi0Config
+from rlinf_model_pi0.lerobot import Facts
 from rlinf_model_pi0.pictures import stack
 from rlinf_model_pi0.prompts import Prompts, byte_tokenizer, load_tokenizer
 from rlinf_model_pi0.statistics import Affine, find_statistics
@@ -47,6 +48,8 @@ class Observations:
         self.dimensions = math.prod(action_space.shape)
         self.chunk = config.chunk or architecture.chunk_size
         self.cameras = _cameras(config, observation_space)
+        shapes = {name: observation_space[f"images/{name}"].shape for name in self.cameras}
+        self._pictures = {name: (shape[0], shape[1]) for name, shape in shapes.items()}
         state = observation_space.get("state")
         self._states = 0 if state is None else math.prod(state.shape)
         if not self._states and not self.cameras:
@@ -117,6 +120,20 @@ class Observations:
         if self.statistics is not None:
             self.statistics.save(path)  # first of those that are looked for
 
+    def told(self, dtype: str) -> Facts:
+        """What other programs are told of the simulator and of the units."""
+        return Facts(
+            self._five,
+            dtype,
+            self._pictures,
+            self._states,
+            self.dimensions,
+            self.chunk,
+            self._room,
+            self._state_units,
+            self._action_units,
+        )
+
     @cached_property
     def prompts(self) -> Prompts:
         """Token ids of instructions."""
@@ -126,8 +143,12 @@ class Observations:
         else:
             key = "model.tokenizer" if config.tokenizer else "model.path"
             tokenizer = load_tokenizer(Path(config.tokenizer or config.path), key)
-        room = config.prompt_tokens or (200 if self._five else 48)
-        return Prompts(tokenizer, self._vlm.image_token_id, room)
+        return Prompts(tokenizer, self._vlm.image_token_id, self._room)
+
+    @property
+    def _room(self) -> int:
+        """Tokens of a prompt."""
+        return self.config.prompt_tokens or (200 if self._five else 48)
 
     @property
     def _image_tokens(self) -> int:
