@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ import typer
 from rlinf_core.cli.completing import kept_steps, run_folders, settings
 from rlinf_core.cli.table import print_table
 from rlinf_core.cli.train import PLACED
-from rlinf_core.errors import CheckpointError, ConfigError
+from rlinf_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rlinf_core.config.schema import RunConfig
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 ELSEWHERE = ("engine", "ranks", *PLACED)  # where it runs, not what comes out
 BEFORE = (  # what makes the rows, or looks at them
     *("data", "reward", "reward_pool", "rollout", "rollout_process", "simulator", "env_pool"),
-    *("eval", "video", "checkpoint", "trackers"),
+    *("eval", "video", "checkpoint", "trackers", "tools", "agent"),
 )
 GPU_TOLERANCE = 1e-3
 HEADS = ("metric", "recorded", "replayed", "difference")
@@ -68,7 +67,7 @@ def command(
     Exit code 1 if they differ. A run keeps what this needs by checkpoint.keep_batches and checkpoint.every.
     """
     from rlinf_core.run.material import find_material
-    from rlinf_core.run.replaying import replay, threads_of
+    from rlinf_core.run.replaying import replay
 
     own = _settings(run, ())
     config = _settings(run, overrides or ())
@@ -76,9 +75,7 @@ def command(
     material = find_material(own, step, batch)
     if inline:
         config = _settings(run, (*(overrides or ()), "engine=inline"))
-    own_threads = inline and config.engine.name != own.engine.name
-    with threads_of(own) if own_threads else nullcontext():
-        found = replay(config, material, ranks=1 if inline else 0)
+    found = replay(config, material, ranks=1 if inline else 0)
     limit = tolerance if tolerance is not None else 0.0 if found.exact else GPU_TOLERANCE
     judged = not changed and material.whole and bool(found.recorded)
     differing = found.differing(limit) if judged else []
@@ -96,11 +93,9 @@ def _settings(run: Path, overrides: Sequence[str]) -> RunConfig:
     from rlinf_core.config.compose import compose
     from rlinf_core.config.options import Options
     from rlinf_core.plugins import plugins
+    from rlinf_core.run.output import settings_of
 
-    settings = run / "config.yaml"
-    if not settings.exists():
-        raise CheckpointError(f"{run}: there is no run here (no {settings}); name the folder of one")
-    config = compose(Options(config=(settings,), output=str(run), overrides=tuple(overrides)))
+    config = compose(Options(config=(settings_of(run),), output=str(run), overrides=tuple(overrides)))
     check(config, plugins())
     return config
 

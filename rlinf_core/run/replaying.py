@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -80,19 +79,6 @@ def replay(config: RunConfig, material: Material, *, ranks: int = 0) -> Replayed
     known = recorded(material.run, material.step)
     found.recorded = {name: known[name] for name in metrics if name in known}
     return found
-
-
-@contextmanager
-def threads_of(config: RunConfig) -> Iterator[None]:
-    """Within the block this process computes with as many threads as one of the run's processes."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(find_machines(config).threads[0])
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _plans(
