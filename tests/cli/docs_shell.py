@@ -22,7 +22,7 @@ from docs_blocks import ELSEWHERE, NOT_RUN, NOT_TRAINED, ROOT, SHELL, SLOW, Bloc
 from rlinf_core.cli.app import main
 
 TRAINS = ("rlinf train", "rlinf sft")
-OF_RUNS = ("rlinf export", "rlinf eval", "rlinf compare", "rlinf report")
+OF_RUNS = ("rlinf export", "rlinf eval", "rlinf compare", "rlinf report", "rlinf replay")
 OF_TEXT = "sampling.max_new_tokens=4"
 SHORT = (
     "train.steps=1 train.prompts_per_step=4 warm_start.steps=0 eval.samples=4 eval.every=0 "
