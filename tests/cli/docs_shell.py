@@ -172,7 +172,7 @@ class Shell:
     def _shell(self, text: str) -> subprocess.CompletedProcess[str]:
         if text.startswith("rlinf config show ") and not self.site.exists() and not NO_WORDS.search(text):
             return _composed(shlex.split(text), self.folder)
-        own = [str(self.folder), str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])]
+        own = [str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {
             **os.environ,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),

@@ -1,4 +1,7 @@
-"""The directory of plugins lists ours as they are, and the compatibility policy is that of the code."""
+"""The directory of plugins lists ours as they are, and the compatibility policy is that of the code.
+
+`python tests/guards/test_directory.py` writes the list anew.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from rlinf_core.plugins.kinds import SPECS, short
 from rlinf_core.plugins.specs import API_VERSION, PluginSpec
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/directory.md").read_text()
+PATH = ROOT / "docs/directory.md"
+PAGE = PATH.read_text()
 BEGIN, END = "<!-- ours -->\n", "<!-- end of ours -->\n"
 
 
@@ -43,7 +47,7 @@ def directory() -> str:
 
 def test_the_directory_lists_our_plugins_as_they_are():
     shown = PAGE.partition(BEGIN)[2].partition(END)[0]
-    assert shown == directory(), "write directory() of this file between the comments of the page"
+    assert shown == directory(), "run python tests/guards/test_directory.py"
 
 
 @pytest.mark.parametrize("kind", SPECS)
@@ -63,3 +67,8 @@ def test_a_deprecation_has_a_date_half_a_year_before_its_end():
     spans = [(date.fromisoformat(since), date.fromisoformat(until)) for since, until in rows]
     assert all((until - since).days >= 182 for since, until in spans)
     assert rows or "Nothing is deprecated" in table
+
+
+if __name__ == "__main__":
+    before, _, rest = PAGE.partition(BEGIN)
+    PATH.write_text(f"{before}{BEGIN}{directory()}{END}{rest.partition(END)[2]}")
