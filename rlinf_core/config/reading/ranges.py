@@ -81,7 +81,7 @@ RANGES: Mapping[type, Mapping[str, Range]] = {
         "samples": at_least(1),
         "temperature": Range("0 or more, or null", lambda value: value is None or value >= 0),
     },
-    CheckpointConfig: {"every": at_least(0), "keep": at_least(1), "keep_batches": at_least(0)},
+    CheckpointConfig: {"every": at_least(0), "keep": at_least(0), "keep_batches": at_least(0)},
     WarmStartConfig: {"steps": at_least(0), "batch_size": at_least(1), "lr": POSITIVE},
     RewardPoolConfig: {
         "workers": at_least(0),

@@ -91,7 +91,7 @@ def test_values_are_read_as_their_type(run, override, read):
         ("train.prompts_per_step=0", "train.prompts_per_step: must be 1 or more, got 0"),
         ("reward_pool.max_error_rate=2", "reward_pool.max_error_rate: must be between 0 and 1, got 2.0"),
         ("lora.dropout=1", "lora.dropout: must be 0 or more and below 1, got 1.0"),
-        ("checkpoint.keep=0", "checkpoint.keep: must be 1 or more, got 0"),
+        ("checkpoint.keep=-1", "checkpoint.keep: must be 0 or more, got -1"),
     ],
 )
 def test_a_value_that_does_not_fit_says_what_would(problems, override, message):
