@@ -25,6 +25,7 @@ ONCE = ("train.mini_batches=1", "train.update_epochs=1")
 IMITATED = (*WARM, *ONCE, "train.prompts_per_step=2", "train.num_envs=4", "mode=collocated")
 RECIPES = {
     "quickstart": (*WARM, "train.samples_per_step=32", "mode=disaggregated"),
+    "calculator": (*WARM, "train.samples_per_step=32", "mode=disaggregated"),
     "counting-blocks": (*WARM, "train.prompts_per_step=4", "mode=collocated"),
     "smollm2-arithmetic": (
         *("train.steps=1", "train.prompts_per_step=2", "algo.group_size=2", "sampling.max_new_tokens=2"),
