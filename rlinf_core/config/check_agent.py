@@ -16,6 +16,11 @@ def agent_problems(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
             "agent.program: a program calls tools itself, so that those of the run are not called; set "
             f"tools=[], or agent.program=''{came(config, 'agent.program')}"
         )
+    if config.agent.program and config.train.partial_rollouts:
+        yield (
+            "train.partial_rollouts: an episode of agent.program is played by one version of the weights; set "
+            f"it to false{came(config, 'train.partial_rollouts')}"
+        )
     if not (config.tools or config.agent.program) or config.rollout is None or "rollout" not in specs:
         return
     if config.agent.format == "tags" and len(config.tools) > 1:

@@ -158,3 +158,16 @@ def test_marks_without_a_name_are_for_one_tool(refused, warned):
         "agent.marks: '(' begins the calls of all 2 tools, so that nobody knows which is meant; write {name} "
         "into it, or name one tool (from override)"
     ]
+
+
+def test_an_outside_agent_calls_tools_itself_and_is_not_made_in_parts(refused, warned):
+    program = "agent.program=mine:play"
+    assert warned(program, rollout="going") == []
+    assert [line.partition(":")[0] for line in refused(program, "tools=adder", rollout="going")] == [
+        "agent.program"
+    ]
+    partial = ("train.max_staleness=1", "train.partial_rollouts=true")
+    assert any(
+        "an episode of agent.program is played by one version" in line
+        for line in refused(program, *partial, rollout="going")
+    )
