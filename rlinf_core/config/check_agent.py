@@ -18,8 +18,8 @@ def agent_problems(config: RunConfig, specs: dict[str, Any]) -> Iterable[str]:
         )
     if config.agent.program and config.train.partial_rollouts:
         yield (
-            "train.partial_rollouts: an episode of agent.program is played by one version of the weights; set "
-            f"it to false{came(config, 'train.partial_rollouts')}"
+            "train.partial_rollouts: an episode of agent.program is played by one version of the weights; "
+            f"set it to false{came(config, 'train.partial_rollouts')}"
         )
     if not (config.tools or config.agent.program) or config.rollout is None or "rollout" not in specs:
         return
