@@ -66,7 +66,8 @@ def test_an_unknown_name_lists_the_known_ones_and_the_nearest():
         manager(offer("grpo", registering(GRPO)), offer("ppo", registering())).get("algorithms", "grop")
     assert str(caught.value) == (
         "no algorithms plugin 'grop'; installed: grpo, ppo. Did you mean 'grpo'? "
-        "A plugin that is not installed may come with: pip install rlinf-algo-grop"
+        "A plugin that is not installed may come with: pip install rlinf-algo-grop; "
+        "one of your own: pip install -e its folder"
     )
 
 
@@ -214,3 +215,35 @@ def test_this_room_imports_no_torch():
         "import sys, rlinf_core.plugins; print([m for m in ('torch', 'numpy', 'rich') if m in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def installed_with(tmp_path, monkeypatch, entry_points):
+    """A distribution `rlinf-algo-mine` whose metadata says so."""
+    made = tmp_path / "rlinf_algo_mine-0.1.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: rlinf-algo-mine\nVersion: 0.1\n")
+    (made / "entry_points.txt").write_text(entry_points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_a_misspelled_entry_point_group_is_told_to_who_asks_for_the_plugin(tmp_path, monkeypatch):
+    installed_with(tmp_path, monkeypatch, "[rlinf.algorithm]\nmine = rlinf_algo_mine.plugin\n")
+    with pytest.raises(PluginNotFoundError) as caught:
+        PluginManager().get("algorithms", "mine")
+    assert "rlinf-algo-mine offers 'mine' as 'rlinf.algorithm', which is no entry-point group" in str(
+        caught.value
+    )
+    assert "Did you mean 'rlinf.algorithms'?" in str(caught.value)
+    assert "pip install rlinf-algo-mine" not in str(caught.value)
+
+
+def test_a_class_that_needs_a_missing_package_says_so_and_where(tmp_path, monkeypatch):
+    (tmp_path / "rlinf_algo_lame.py").write_text("import math\nimport no_such_package\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PluginError) as caught:
+        replace(GRPO, name="lame", target="rlinf_algo_lame:Lame").load()
+    assert str(caught.value) == (
+        "algorithms plugin 'lame': its target 'rlinf_algo_lame:Lame' does not load: ModuleNotFoundError: No "
+        "module named 'no_such_package' (rlinf_algo_lame.py:2 in <module>). Install what the plugin asks for; "
+        "`rlinf doctor` lists what is missing"
+    )
