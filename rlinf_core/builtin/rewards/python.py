@@ -68,6 +68,6 @@ def _check_parameters(function: Callable[..., Any], target: str) -> None:  # Any
     except TypeError as err:
         raise RewardError(
             f"reward.target {target}: the function takes {signature}, which does not fit ({err}). It is "
-            "called with prompts=, responses=, answers= and metas=, lists of equal length, and returns a list "
-            "of numbers; **_ takes those that it does not use"
+            "called with prompts=, responses=, answers= and metas=, lists of equal length, and returns a "
+            "list of numbers; **_ takes those that it does not use"
         ) from err
