@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlinf_core.api import AlgorithmNeeds
+from rlinf_core.checkup.health import health
 from rlinf_core.errors import PluginError, PluginNotFoundError
 from rlinf_core.plugins import AlgorithmSpec, Offer, PluginManager, RewardSpec, hookimpl
 from rlinf_core.plugins.kinds import SPECS, kind_named
@@ -235,6 +236,9 @@ def test_a_misspelled_entry_point_group_is_told_to_who_asks_for_the_plugin(tmp_p
     )
     assert "Did you mean 'rlinf.algorithms'?" in str(caught.value)
     assert "pip install rlinf-algo-mine" not in str(caught.value)
+    (found,) = [each for each in health() if each.state == "broken"]
+    assert found.name == "rlinf.algorithm mine"
+    assert "which is no entry-point group" in found.detail
 
 
 def test_a_class_that_needs_a_missing_package_says_so_and_where(tmp_path, monkeypatch):
