@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
+from pathlib import PurePath
 
 
 class RlinfError(Exception):
@@ -86,3 +88,12 @@ def suggest(asked: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the nearest known name, or "" if none is near."""
     near = difflib.get_close_matches(asked, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def summary(error: BaseException) -> str:
+    """One line: the error's type, what it says, and the line of code that raised it."""
+    said = f"{type(error).__name__}: {error}"
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename[:1] != "<"]
+    if not frames or isinstance(error, SyntaxError):  # which says itself where
+        return said
+    return f"{said} ({PurePath(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})"

@@ -19,7 +19,7 @@ def load_function(target: str, setting: str) -> Callable[..., Any]:  # Any: it i
     setting."""
     place, _, name = target.rpartition(":")
     try:
-        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+        module = _load_file(Path(place)) if place.endswith(".py") else load_module(place)
     except Exception as err:  # the user's module may raise anything while it is imported
         raise ConfigError(f"{setting} {target}: cannot import {place}: {type(err).__name__}: {err}") from err
     function = getattr(module, name, None)
@@ -33,8 +33,8 @@ def load_function(target: str, setting: str) -> Callable[..., Any]:  # Any: it i
     return loaded
 
 
-def _load_module(name: str) -> ModuleType:
-    """Modules of the current directory are found too, after all installed ones."""
+def load_module(name: str) -> ModuleType:
+    """Import it; modules of the current directory are found too, after all installed ones."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     return importlib.import_module(name)

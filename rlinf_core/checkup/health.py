@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from rlinf_core.checkup.finding import Finding
 from rlinf_core.isolation.environments import environment_of, install_line
 from rlinf_core.plugins import plugins
-from rlinf_core.plugins.kinds import OBSERVERS, SPECS
+from rlinf_core.plugins.kinds import KINDS, SPECS
+from rlinf_core.plugins.offers import strays
 
 if TYPE_CHECKING:
     from rlinf_core.plugins import PluginInfo
@@ -23,8 +24,8 @@ LIMIT_S = 180.0  # that all plugins may take to load
 
 
 def health() -> Iterator[Finding]:
-    """One line a kind of plugins, and one for each that is broken."""
-    for kind in (*SPECS, OBSERVERS):
+    """One line a kind of plugins, and one for each that is broken, or offered where nobody looks."""
+    for kind in KINDS:
         found = plugins().info(kind)
         good = [info.name for info in found if info.status == "ok"]
         yield Finding("plugin", kind, "ok" if good else "absent", ", ".join(good) or "none")
@@ -32,6 +33,9 @@ def health() -> Iterator[Finding]:
             if info.status != "ok":
                 advice = f"pip install --force-reinstall {info.distribution}, or remove it"
                 yield Finding("plugin", f"{kind} {info.name}", "broken", info.reason, advice)
+    for stray in strays():
+        advice = f"name the group that is meant in the pyproject.toml of {stray.distribution}"
+        yield Finding("plugin", f"{stray.group} {stray.name}", "broken", stray.reason, advice)
 
 
 def loading(kinds: Iterable[str] = SPECS, limit_s: float = LIMIT_S) -> Iterator[Finding]:

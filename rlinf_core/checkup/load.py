@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+from rlinf_core.errors import PluginError, summary
 from rlinf_core.plugins import plugins
 
 
@@ -24,10 +25,11 @@ def main() -> None:
 def _load(kind: str, name: str) -> dict[str, str]:
     try:
         plugins().get(kind, name).load()
-    except ImportError as err:
-        return {"error": str(err), "module": (err.name or "").partition(".")[0]}
     except (Exception, SystemExit) as err:  # the border of a plugin's code, which may do anything
-        return {"error": f"{type(err).__name__}: {err}", "module": ""}
+        cause = err.__cause__ if isinstance(err, PluginError) and err.__cause__ is not None else err
+        if isinstance(cause, ImportError):
+            return {"error": str(cause), "module": (cause.name or "").partition(".")[0]}
+        return {"error": summary(cause), "module": ""}
     return {"error": ""}
 
 

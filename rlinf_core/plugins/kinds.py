@@ -36,6 +36,8 @@ SPECS: Mapping[str, type[PluginSpec]] = {
 }
 OBSERVERS = "observers"  # the kind without a spec: such a module only listens to a run's events
 
+KINDS = (*SPECS, OBSERVERS)
+
 _SHORT = {"algorithms": "algo", "simulators": "sim"}
 
 
@@ -51,10 +53,7 @@ def group(kind: str) -> str:
 
 def kind_named(text: str) -> str:
     """The kind that a user means by `algorithms`, `algorithm` or `algo`."""
-    kinds = (*SPECS, OBSERVERS)
-    known = {alias: kind for kind in kinds for alias in (kind, kind.removesuffix("s"), short(kind))}
+    known = {alias: kind for kind in KINDS for alias in (kind, kind.removesuffix("s"), short(kind))}
     if text.lower() in known:
         return known[text.lower()]
-    raise PluginNotFoundError(
-        f"no kind of plugin {text!r}; kinds: {', '.join((*SPECS, OBSERVERS))}.{suggest(text, known)}"
-    )
+    raise PluginNotFoundError(f"no kind of plugin {text!r}; kinds: {', '.join(KINDS)}.{suggest(text, known)}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pluggy
 
-from rlinf_core.errors import PluginError
+from rlinf_core.errors import PluginError, summary
 from rlinf_core.plugins import hookspecs
 from rlinf_core.plugins.kinds import SPECS
 from rlinf_core.plugins.offers import Offer
@@ -27,8 +27,8 @@ def load_module(offer: Offer, kind: str) -> Any:  # Any: a module
         return offer.load()
     except Exception as err:
         raise PluginError(
-            f"{_named(offer, kind)} does not import: {type(err).__name__}: {err}. "
-            f"Reinstall or remove {offer.distribution}"
+            f"{_named(offer, kind)} does not import: {summary(err)}. "
+            f"Mend, reinstall or remove {offer.distribution}"
         ) from err
 
 
@@ -66,7 +66,7 @@ def _registered(relay: pluggy.PluginManager, offer: Offer, kind: str) -> list[An
     try:
         offered = getattr(relay.hook, f"rlinf_register_{kind}")()
     except Exception as err:
-        raise PluginError(f"{_named(offer, kind)} does not register: {type(err).__name__}: {err}") from err
+        raise PluginError(f"{_named(offer, kind)} does not register: {summary(err)}") from err
     specs: list[Any] = []
     for returned in offered:
         if not isinstance(returned, list | tuple):

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rlinf_core.errors import PluginError, PluginNotFoundError, suggest
-from rlinf_core.plugins.kinds import OBSERVERS, SPECS, short
+from rlinf_core.plugins.kinds import KINDS, OBSERVERS, SPECS, short
 from rlinf_core.plugins.loading import load_module, load_spec, new_relay, register
-from rlinf_core.plugins.offers import Offer, Offers, installed
+from rlinf_core.plugins.offers import Offer, Offers, installed, strays
 from rlinf_core.plugins.specs import PluginSpec
 
 Status = Literal["ok", "broken", "conflict"]
@@ -79,7 +79,7 @@ class PluginManager:
 
     def offers(self, kind: str) -> list[Offer]:
         """The entry points of a kind."""
-        if kind not in (*SPECS, OBSERVERS):
+        if kind not in KINDS:
             raise PluginNotFoundError(
                 f"no kind of plugin {kind!r}; kinds: {', '.join(SPECS)}.{suggest(kind, SPECS)}"
             )
@@ -99,9 +99,13 @@ class PluginManager:
         names = self.names(kind)
         hint = suggest(name, names)
         install = f"rlinf-{short(kind)}-{name.replace('_', '-')}"
+        told = f"no {kind} plugin {name!r}; installed: {', '.join(names) or 'none'}.{hint} "
+        for stray in strays():
+            if stray.name == name:
+                return told + stray.reason
         return (
-            f"no {kind} plugin {name!r}; installed: {', '.join(names) or 'none'}.{hint} "
-            f"A plugin that is not installed may come with: pip install {install}"
+            f"{told}A plugin that is not installed may come with: pip install {install}; "
+            f"one of your own: pip install -e its folder"
         )
 
     def _info(self, kind: str, offer: Offer) -> PluginInfo:

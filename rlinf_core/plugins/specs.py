@@ -15,6 +15,7 @@ from rlinf_core.api.capabilities import (
     RolloutCapabilities,
     SimulatorCapabilities,
 )
+from rlinf_core.errors import PluginError, summary
 
 API_VERSION = "1.0"
 
@@ -57,10 +58,25 @@ class PluginSpec:
     isolation: Isolation | None = None  # of plugins that can have an environment of their own
 
     def load(self) -> type[Any]:  # Any: the class differs by kind
-        """Import and return the class, in the process that needs it."""
+        """Import and return the class, in the process that needs it. Raises `PluginError`, with the cause
+        chained, if it does not load."""
         module, _, attribute = self.target.partition(":")
-        loaded: type[Any] = getattr(importlib.import_module(module), attribute)
+        try:
+            loaded: type[Any] = getattr(importlib.import_module(module), attribute)
+        except Exception as err:  # a plugin's module may raise anything while it is imported
+            raise PluginError(
+                f"{self.kind} plugin {self.name!r}: its target {self.target!r} does not load: {summary(err)}"
+                + _advice(err, module)
+            ) from err
         return loaded
+
+
+def _advice(error: Exception, module: str) -> str:
+    """Packages that are missing are the most frequent reason."""
+    package = module.partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or (error.name or package).partition(".")[0] == package:
+        return ""
+    return ". Install what the plugin asks for; `rlinf doctor` lists what is missing"
 
 
 @dataclass(frozen=True, kw_only=True)

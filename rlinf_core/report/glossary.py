@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 MEANINGS = {
-    "eval/accuracy": "share of held-out problems whose main reward is full",
+    "eval/accuracy": "mean score of held-out problems by the first reward: of 0 or 1, the share right",
     "eval/success": "share of held-out episodes that reached their goal",
     "eval/reward": "mean reward of held-out rows",
     "eval/response_length": "mean decisions of held-out rows: tokens of a response, actions of an episode",

@@ -14,6 +14,7 @@ from rlinf_core.comm.spans import span
 from rlinf_core.roles.episodes import Seats, observation_arrays
 from rlinf_core.roles.films import Films
 from rlinf_core.roles.policy import Answer, Link, Question
+from rlinf_core.roles.promises import expect_built, expect_observation, expect_shapes, expect_transition
 from rlinf_core.types import EpisodeRequest, Trajectory
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Group:
     """
 
     def __init__(self, simulator: Simulator, asker: tuple[int, int], shaping: RewardShaping = "none") -> None:
+        expect_built(simulator)
         self.simulator = simulator
         self._shaping = shaping
         self.asker = asker
@@ -136,6 +138,7 @@ class Group:
     def _begun(self, rollout: Rollout) -> None:
         with span("run", samples=0, name="reset"):
             observation = self.simulator.begun()
+        expect_observation(self.simulator, observation)
         self._ask(observation, rollout)
 
     def _fill(self, requests: Requests) -> bool:
@@ -165,6 +168,7 @@ class Group:
 
     def _ask(self, observation: Observation, rollout: Rollout) -> None:
         self._shown = observation_arrays(observation, np.flatnonzero(self._seats.running_N))
+        expect_shapes(self.simulator, self._shown)
         rollout.link.ask(Question(self.asker, self._shown, self._seats.seeds(), rollout.greedy))
         self.state = "asked"
 
@@ -179,6 +183,7 @@ class Group:
         seats, answer = self._seats, cast("Answer", self._answer)
         with span("run", samples=int(seats.running_N.sum()), name="simulate"):
             transition = self._films.receive()
+            expect_transition(self.simulator, transition)
             ended = seats.add(self._shown, answer.sample, transition, answer.version)
         rollout.report.actions += sum(_executed(episode) for episode in ended)
         self._films.end(ended)

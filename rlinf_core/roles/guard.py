@@ -13,6 +13,7 @@ import torch
 
 from rlinf_core.errors import TrainingError
 from rlinf_core.roles.batch_file import array_bytes, write_batch
+from rlinf_core.roles.promises import expect_loss
 
 if TYPE_CHECKING:
     from rlinf_core.api import LossFunction, LossTerms, PolicyOutputs, StepStats, TrainBatch
@@ -74,6 +75,7 @@ class Guard:
 
         def watching(outputs: PolicyOutputs, batch: TrainBatch) -> LossTerms:
             terms = loss(outputs, batch)
+            expect_loss(self._updater.algorithm, terms)
             part = parts.popleft() if parts else []
             if not math.isfinite(float(terms.total.detach())):
                 self._blamed.update(part)
@@ -155,8 +157,8 @@ class Guard:
                 "lower optimizer.lr or optimizer.grad_clip"
             )
         return (
-            f"all weights are finite{kept}. Check the rewards of these rows, lower optimizer.lr or "
-            "optimizer.grad_clip, or train in float32; the last checkpoint has nothing of it"
+            f"all weights are finite{kept}. Check what these rows show and their rewards, lower optimizer.lr "
+            "or optimizer.grad_clip, or train in float32; the last checkpoint has nothing of it"
         )
 
     def _broken_weight(self) -> str | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib
 import math
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 
 from rlinf_core.api.reward import Reward, RewardItem, RewardResult
-from rlinf_core.errors import RewardError
+from rlinf_core.errors import RewardError, summary
 
 VERDICTS = ("ok", "unparsable", "timeout", "error")
 
@@ -71,7 +69,7 @@ class LoadedReward:
         except Exception as err:  # user code: its failure becomes the item's verdict
             if retries > 0:
                 return self._single(item, retries - 1)
-            return RewardResult(0.0, "error", f"{self.label} raised {_summary(err)}")
+            return RewardResult(0.0, "error", f"{self.label} raised {summary(err)}")
 
     def _call(self, items: Sequence[RewardItem]) -> list[RewardResult]:
         results = list(self.reward.score(items))
@@ -120,11 +118,5 @@ def _construct(term: PoolReward) -> Reward:
     except RewardError:
         raise
     except Exception as err:  # plugin code: any failure to load it is told in one line
-        raise RewardError(f"{term.label} cannot be loaded: {_summary(err)}") from err
+        raise RewardError(f"{term.label} cannot be loaded: {summary(err)}") from err
     return reward
-
-
-def _summary(err: Exception) -> str:
-    frames = traceback.extract_tb(err.__traceback__)
-    where = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})"
-    return f"{type(err).__name__}: {err}{where}"

@@ -20,6 +20,7 @@ from rlinf_core.roles.batching import rank_micro_batches, row_tokens, shared_pro
 from rlinf_core.roles.columns import Columns, Mismatch, imitation_loss
 from rlinf_core.roles.estimates import LOGPROBS, VALUES, Estimates, estimate
 from rlinf_core.roles.guard import Guard
+from rlinf_core.roles.promises import expect_advantages
 from rlinf_core.roles.report import TrainReport, add
 from rlinf_core.roles.scoring import pad_rows, scored_batch
 from rlinf_core.types import Experience
@@ -173,6 +174,7 @@ class Updater:
         if "values" in want:
             batch.values_BT, batch.final_values_B = before.values_BT, before.final_values_B
         advantages = self.algorithm.advantages(batch)
+        expect_advantages(self.algorithm, advantages, batch.mask_BT)
         if advantages.mask_BT is not None:
             batch.mask_BT = batch.mask_BT & advantages.mask_BT
         valued = self.head or self.critic

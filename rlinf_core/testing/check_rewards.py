@@ -57,9 +57,7 @@ def check_rewards_junk(subject: Subject) -> None:
 
 def check_rewards_results(subject: Subject) -> None:
     """Results are numbers, or RewardResult with a known verdict."""
-    for result in subject.build().score(
-        [RewardItem("1+1=", "2", answer="2"), RewardItem("1+1=", "", answer="2")]
-    ):
+    for result in subject.build().score([RewardItem("1+1=", text, answer="2") for text in ("2", *JUNK)]):
         if isinstance(result, RewardResult):
             known = get_args(Verdict)
             expect(result.verdict in known, f"verdict {result.verdict!r} is not one of {', '.join(known)}")

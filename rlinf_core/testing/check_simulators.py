@@ -28,9 +28,13 @@ GROWTH = 32 * 2**20  # bytes of resident memory that allocators may take
 def check_simulators_spaces(subject: Subject) -> None:
     """Observations have the number of environments, shapes and types that the spaces say."""
     with _simulator(subject) as simulator:
+        for name in ("num_envs", "action_space", "observation_space", "max_episode_steps"):
+            expect(hasattr(simulator, name), f"{name} is not set; call super().__init__, and set it there")
         expect(isinstance(simulator.action_space, Space), "action_space must be a Space, set in __init__")
         expect(simulator.max_episode_steps > 0, "max_episode_steps must be a positive number")
-        shown = _parts(simulator.reset(SEEDS))
+        first = simulator.reset(SEEDS)
+        expect(isinstance(first, Observation), f"reset returns {type(first).__name__}; return an Observation")
+        shown = _parts(first)
         expect(
             set(shown) == set(simulator.observation_space),
             f"reset shows {sorted(shown)}, observation_space says {sorted(simulator.observation_space)}",
@@ -40,6 +44,7 @@ def check_simulators_spaces(subject: Subject) -> None:
             expect(value.shape == expected, f"{name} has shape {value.shape}, by its space {expected}")
             kind = np.uint8 if name.startswith("images/") else np.float32
             expect(value.dtype == kind, f"{name} is {value.dtype}; make it {np.dtype(kind)}")
+            expect(np.isfinite(value).all(), f"{name} is not finite after reset")
 
 
 def check_simulators_transition(subject: Subject) -> None:
@@ -47,6 +52,8 @@ def check_simulators_transition(subject: Subject) -> None:
     with _simulator(subject) as simulator:
         simulator.reset(SEEDS)
         outcome = simulator.step(_actions(simulator, ENVS, 2))
+        told = f"step returns {type(outcome).__name__}; return a Transition"
+        expect(isinstance(outcome, Transition), told)
         for name, dtype in (
             ("rewards_NC", np.float32),
             ("terminated_NC", np.bool_),
@@ -60,6 +67,8 @@ def check_simulators_transition(subject: Subject) -> None:
             expect(value.dtype == dtype, f"{name} is {value.dtype}; make it {np.dtype(dtype)}")
         expect(outcome.success_N.shape == (ENVS,), "success_N must have one entry per environment")
         expect(np.isfinite(outcome.rewards_NC).all(), "a reward is not finite")
+        for name, shown in _parts(outcome.observation).items():
+            expect(np.isfinite(shown).all(), f"{name} is not finite after a step; end the episode before")
 
 
 def check_simulators_seeding(subject: Subject) -> None:

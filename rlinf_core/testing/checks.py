@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from rlinf_core.errors import ConfigError, PluginNotFoundError
+from rlinf_core.errors import ConfigError, PluginError, PluginNotFoundError, summary
 from rlinf_core.plugins.kinds import SPECS
 from rlinf_core.testing.subject import CheckFailedError, CheckSkipped, Subject
 
@@ -33,8 +33,9 @@ def checks_of(kind: str) -> list[Check]:
 
 
 def run_checks(subject: Subject) -> Iterator[CheckResult]:
-    """Run every check of the plugin's kind; one that raises anything has failed. A `ConfigError` of the first
-    one is raised: it is about the settings, and the others would say the same."""
+    """Run every check of the plugin's kind; one that raises anything has failed. A `ConfigError` or
+    `PluginError` of the first one is raised: it is about the settings, or a class that does not load, and the
+    others would say the same."""
     for number, check in enumerate(checks_of(subject.spec.kind)):
         name, promise = check.__name__, (check.__doc__ or "").strip()
         try:
@@ -43,11 +44,11 @@ def run_checks(subject: Subject) -> Iterator[CheckResult]:
             yield CheckResult(name, promise, "skipped", str(skipped))
         except CheckFailedError as failed:
             yield CheckResult(name, promise, "failed", str(failed))
-        except ConfigError as err:
+        except (ConfigError, PluginError) as err:
             if number == 0:
                 raise
-            yield CheckResult(name, promise, "failed", f"it raised {type(err).__name__}: {err}")
+            yield CheckResult(name, promise, "failed", f"it raised {summary(err)}")
         except Exception as err:  # a plugin may raise anything; its author wants to read it
-            yield CheckResult(name, promise, "failed", f"it raised {type(err).__name__}: {err}")
+            yield CheckResult(name, promise, "failed", f"it raised {summary(err)}")
         else:
             yield CheckResult(name, promise, "passed")

@@ -36,13 +36,7 @@ class Subject:
     @cached_property
     def cls(self) -> type[Any]:  # Any: the class differs by kind
         """The plugin's class. Raises `PluginError` with the cause if it does not import."""
-        try:
-            return self.spec.load()
-        except Exception as err:
-            raise PluginError(
-                f"{self.spec.kind} plugin {self.spec.name!r}: its target {self.spec.target!r} does not load: "
-                f"{type(err).__name__}: {err}"
-            ) from err
+        return self.spec.load()
 
     @cached_property
     def program(self) -> Program:

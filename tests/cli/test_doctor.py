@@ -113,7 +113,7 @@ def test_plugins_that_do_not_load_are_told_with_the_reason_and_harm_no_other(str
     said = {name.removeprefix("rewards "): (each.state, each.detail) for name, each in found.items()}
     assert said == {
         "b_missing": ("broken", "does not load: No module named 'no_such_package'"),
-        "c_raises": ("broken", "does not load: RuntimeError: no licence"),
+        "c_raises": ("broken", "does not load: RuntimeError: no licence (c_raises.py:1 in <module>)"),
         "d_ends": ("broken", "does not load: ended the process by SIGKILL"),
         "e_hangs": ("broken", "does not load: had not loaded after 8 s"),
     }

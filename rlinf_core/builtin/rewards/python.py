@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlinf_core.api.reward import Reward, RewardItem, RewardResult
@@ -24,6 +25,7 @@ class PythonReward(Reward):
             self._function = load_function(config.target, "reward.target")
         except ConfigError as err:
             raise RewardError(str(err)) from err
+        _check_parameters(self._function, config.target)
 
     def score(self, items: Sequence[RewardItem]) -> list[RewardResult]:
         values = self._function(
@@ -53,3 +55,19 @@ class PythonReward(Reward):
         if not math.isfinite(number):
             return RewardResult(0.0, "error", f"{self.config.target} returned {value!r}, not a finite number")
         return RewardResult(number)
+
+
+def _check_parameters(function: Callable[..., Any], target: str) -> None:  # Any: it is the user's
+    """Before anything runs. Functions of C that do not tell their parameters are called as they are."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return
+    try:
+        signature.bind(prompts=[], responses=[], answers=[], metas=[])
+    except TypeError as err:
+        raise RewardError(
+            f"reward.target {target}: the function takes {signature}, which does not fit ({err}). It is "
+            "called with prompts=, responses=, answers= and metas=, lists of equal length, and returns a "
+            "list of numbers; **_ takes those that it does not use"
+        ) from err

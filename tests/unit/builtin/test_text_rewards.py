@@ -115,3 +115,13 @@ def test_targets_that_cannot_be_found_are_explained(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RewardError, match=r"no function 'scor'; there: score. Did you mean 'score'\?"):
         PythonReward(PythonConfig("mine_too:scor"))
+
+
+def test_a_function_with_other_parameters_is_refused_before_anything_is_scored(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(
+        "def theirs(completions, **rest): return [0.0 for _ in completions]\n"
+        "def ours(responses, **_): return [1.0 for _ in responses]\n"
+    )
+    with pytest.raises(RewardError, match=r"takes \(completions, \*\*rest\), which does not fit .*prompts="):
+        PythonReward(PythonConfig(f"{tmp_path}/other.py:theirs"))
+    assert judge(PythonReward(PythonConfig(f"{tmp_path}/other.py:ours")), "") == (1.0, "ok")

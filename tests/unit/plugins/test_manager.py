@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlinf_core.api import AlgorithmNeeds
+from rlinf_core.checkup.health import health
 from rlinf_core.errors import PluginError, PluginNotFoundError
 from rlinf_core.plugins import AlgorithmSpec, Offer, PluginManager, RewardSpec, hookimpl
 from rlinf_core.plugins.kinds import SPECS, kind_named
@@ -66,7 +67,8 @@ def test_an_unknown_name_lists_the_known_ones_and_the_nearest():
         manager(offer("grpo", registering(GRPO)), offer("ppo", registering())).get("algorithms", "grop")
     assert str(caught.value) == (
         "no algorithms plugin 'grop'; installed: grpo, ppo. Did you mean 'grpo'? "
-        "A plugin that is not installed may come with: pip install rlinf-algo-grop"
+        "A plugin that is not installed may come with: pip install rlinf-algo-grop; "
+        "one of your own: pip install -e its folder"
     )
 
 
@@ -214,3 +216,36 @@ def test_this_room_imports_no_torch():
         "import sys, rlinf_core.plugins; print([m for m in ('torch', 'numpy', 'rich') if m in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def installed_with(tmp_path, monkeypatch, entry_points):
+    """A distribution `rlinf-algo-mine` whose metadata says so."""
+    made = tmp_path / "rlinf_algo_mine-0.1.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: rlinf-algo-mine\nVersion: 0.1\n")
+    (made / "entry_points.txt").write_text(entry_points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_a_misspelled_entry_point_group_is_told_to_who_asks_for_the_plugin(tmp_path, monkeypatch):
+    installed_with(tmp_path, monkeypatch, "[rlinf.algorithm]\nmine = rlinf_algo_mine.plugin\n")
+    with pytest.raises(PluginNotFoundError) as caught:
+        PluginManager().get("algorithms", "mine")
+    assert "rlinf-algo-mine offers 'mine' as 'rlinf.algorithm', which is no entry-point group" in str(
+        caught.value
+    )
+    assert "Did you mean 'rlinf.algorithms'?" in str(caught.value)
+    assert "pip install rlinf-algo-mine" not in str(caught.value)
+    (found,) = [each for each in health() if each.state == "broken"]
+    assert found.name == "rlinf.algorithm mine"
+    assert "which is no entry-point group" in found.detail
+
+
+def test_a_class_that_needs_a_missing_package_says_so_and_where(tmp_path, monkeypatch):
+    (tmp_path / "rlinf_algo_lame.py").write_text("import math\nimport no_such_package\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PluginError) as caught:
+        replace(GRPO, name="lame", target="rlinf_algo_lame:Lame").load()
+    said = str(caught.value)
+    assert said.startswith("algorithms plugin 'lame': its target 'rlinf_algo_lame:Lame' does not load: ")
+    assert "No module named 'no_such_package' (rlinf_algo_lame.py:2 in <module>). Install what" in said

@@ -154,6 +154,11 @@ class Unscored(Reward):
         return [float("nan") if item.response.strip() == "" else 1.0 for item in items][:2]
 
 
+class Limited(Reward):
+    def score(self, items):
+        return [RewardResult(0.0, "too long" if len(item.response) > 99 else "ok") for item in items]
+
+
 def test_faults_of_datasets_and_rewards_are_found():
     assert set(failed(ForgetfulDataset, DatasetSpec)) == {
         "check_datasets_order",
@@ -163,6 +168,7 @@ def test_faults_of_datasets_and_rewards_are_found():
     assert "check_rewards_results" in failed(Fragile, RewardSpec)
     assert "2 results for 3 items" in failed(Unscored, RewardSpec)["check_rewards_count"]
     assert "scores nan" in failed(Unscored, RewardSpec)["check_rewards_junk"]
+    assert "'too long' is not one of" in failed(Limited, RewardSpec)["check_rewards_results"]
 
 
 class OffByOne(TinyTextModel):

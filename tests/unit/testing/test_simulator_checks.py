@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlinf_core.api import SimulatorCapabilities
+from rlinf_core.api import Observation, SimulatorCapabilities
 from rlinf_core.plugins import Offer, PluginManager
 from rlinf_core.testing.checks import run_checks
 from rlinf_core.testing.scaffold import scaffold
@@ -107,9 +107,29 @@ def never_rests(base):
     return NeverRests
 
 
+def loses_its_numbers(base):
+    class LosesItsNumbers(base):
+        def step(self, actions):
+            outcome = super().step(actions)
+            return replace(outcome, observation=Observation(state=outcome.observation.state * np.nan))
+
+    return LosesItsNumbers
+
+
+def steps_as_in_gymnasium(base):
+    class StepsAsInGymnasium(base):
+        def step(self, actions):
+            outcome = super().step(actions)
+            return outcome.observation, outcome.rewards_NC, outcome.terminated_NC, outcome.truncated_NC, {}
+
+    return StepsAsInGymnasium
+
+
 @pytest.mark.parametrize(
     ("plant", "check"),
     [
+        (loses_its_numbers, "transition"),
+        (steps_as_in_gymnasium, "transition"),
         (never_rests, "restart"),
         (shared_seed, "seeding"),
         (never_truncates, "ends"),

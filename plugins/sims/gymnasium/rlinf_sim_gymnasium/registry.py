@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 import os
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from rlinf_core.errors import ConfigError
+from rlinf_core.errors import ConfigError, summary
+from rlinf_core.functions import load_module
 from rlinf_core.media.offscreen import load_mujoco
 from rlinf_sim_gymnasium.config import OURS
 
@@ -30,11 +30,11 @@ def find(config: GymnasiumConfig) -> EnvSpec:
     """The registered environment. Raises `ConfigError` naming near ids or missing modules."""
     for module in config.imports:
         try:
-            importlib.import_module(module)
-        except ImportError as err:
+            load_module(module)
+        except Exception as err:  # the user's module may raise anything while it is imported
             raise ConfigError(
-                f"simulator.imports (gymnasium): cannot import {module!r}: {err}; install what provides it, "
-                "or leave it out"
+                f"simulator.imports (gymnasium): cannot import {module!r}: {summary(err)}; install what "
+                "provides it, run where its file is, or leave it out"
             ) from err
     spec = gymnasium.registry.get(config.id)
     if spec is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,6 +109,23 @@ def test_discrete_actions_start_where_the_environment_starts_them() -> None:
 def test_what_cannot_be_made_is_refused_by_its_key(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         GymnasiumSimulator(GymnasiumConfig(**options), 1, 0)
+
+
+def test_an_environment_in_a_file_of_the_current_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rlinf_test_beside.py").write_text(
+        "import gymnasium\n"
+        "cart = gymnasium.spec('CartPole-v1').entry_point\n"
+        "gymnasium.register('TestBeside-v0', cart, max_episode_steps=7)\n"
+    )
+    (tmp_path / "rlinf_test_torn.py").write_text("import gymnasium\ngymnasium.registre('TestTorn-v0')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    simulator = GymnasiumSimulator(GymnasiumConfig("TestBeside-v0", imports=("rlinf_test_beside",)), 1, 0)
+    assert simulator.max_episode_steps == 7
+    with pytest.raises(ConfigError, match=r"'rlinf_test_torn': AttributeError: .* \(rlinf_test_torn.py:2 in"):
+        GymnasiumSimulator(GymnasiumConfig("TestTorn-v0", imports=("rlinf_test_torn",)), 1, 0)
 
 
 def test_spaces_without_a_fixed_size_are_refused_by_the_environment_name() -> None:
