@@ -41,7 +41,7 @@ def test_episodes_are_recorded_with_the_simulators_settings(tmp_path: Path) -> N
         ((), "simulator: no plugin is named"),
         (("--simulator", "metaworld", "simulator.tusk=x"), "simulator.tusk"),
         (("--simulator", "metaworld", "--images", "gif"), "--images gif: use png or video"),
-        (("--simulator", "metaworld", "--envs", "0"), "--envs and --fps: 0 and 20"),
+        (("--simulator", "metaworld", "--envs", "0"), "--envs: 0: must be 1 or more"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
