@@ -159,10 +159,6 @@ class _Cast:
     checkpoint: Checkpoint | None = None
     expert_share: float = 0.0
 
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.expert_share <= 1.0:
-            raise ConfigError(f"--expert-share: {self.expert_share:g}: must lie between 0 and 1")
-
     @property
     def player(self) -> str:
         """As a person calls it."""
@@ -175,6 +171,8 @@ class _Cast:
 def _cast(options: Options, policy: Path | None, step: str | None, expert_share: float | None) -> _Cast:
     from rlinf_core.config.compose import simulator_of
 
+    if expert_share is not None and not 0.0 <= expert_share <= 1.0:
+        raise ConfigError(f"--expert-share: {expert_share:g}: must lie between 0 and 1")
     if policy is not None:
         return _of_run(options, policy, step or "latest", expert_share or 0.0)
     for flag, value in (("--step", step), ("--expert-share", expert_share)):
