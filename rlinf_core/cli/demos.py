@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rlinf_core.run.recording import Recording, Tally
     from rlinf_core.types import Trajectory
 
-FPS = 20  # where nothing else is said
+FPS, EXPERT_SHARE = 20, 0.25  # where nothing else is said
 app = typer.Typer(add_completion=False, help="Record demonstrations.", no_args_is_help=True)
 
 
@@ -69,7 +69,9 @@ def record(
     ] = None,
     expert_share: Annotated[
         float | None,
-        typer.Option("--expert-share", help="Of the policy's decisions, taken by the expert.", metavar="P"),
+        typer.Option(
+            "--expert-share", help="Of the policy's decisions, taken by the expert: 0.25.", metavar="P"
+        ),
     ] = None,
     append: Annotated[bool, typer.Option("--append", help="Add to the dataset that is there.")] = False,
     episodes: Annotated[int, typer.Option("--episodes", help="That are kept.")] = 50,
@@ -174,7 +176,8 @@ def _cast(options: Options, policy: Path | None, step: str | None, expert_share:
     if expert_share is not None and not 0.0 <= expert_share <= 1.0:
         raise ConfigError(f"--expert-share: {expert_share:g}: must lie between 0 and 1")
     if policy is not None:
-        return _of_run(options, policy, step or "latest", expert_share or 0.0)
+        share = EXPERT_SHARE if expert_share is None else expert_share
+        return _of_run(options, policy, step or "latest", share)
     for flag, value in (("--step", step), ("--expert-share", expert_share)):
         if value is not None:
             raise ConfigError(

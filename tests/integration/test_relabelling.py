@@ -47,7 +47,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_added_episodes_are_labelled_in_every_state_that_the_policy_came_to(short: Path) -> None:
     said = rlinf(
         *("demos", "record", "--policy", short / "run", "--step", "2", "--append", "-o", short / "demos"),
-        *("--episodes", "3", "--envs", "3", "simulator.max_episode_steps=10"),
+        *("--episodes", "3", "--envs", "3", "--expert-share", "0", "simulator.max_episode_steps=10"),
     )
     assert said == (
         f"3 episodes of metaworld in {short / 'demos'}, 5 by now; the policy succeeded in 0 of 3\n"
@@ -76,3 +76,36 @@ def test_the_policy_that_acts_is_that_of_the_checkpoint(short: Path) -> None:
     with acting(config, find_checkpoint(short / "run", "latest")) as act:
         np.testing.assert_allclose(act(shown, [5, 6]), expected.detach().numpy(), atol=1e-6)
     assert expected.shape == (2, 3, 4)
+
+
+def success(run: Path) -> float:
+    last = (run / "metrics.jsonl").read_text().splitlines()[-1]
+    return float(json.loads(last)["eval/success"])
+
+
+@pytest.mark.slow
+def test_a_policy_whose_states_are_labelled_reaches_more_often(tmp_path: Path) -> None:
+    """Three episodes of an expert are too few to clone; sixteen of the policy's own, labelled, mend it."""
+    demos, limit = tmp_path / "demos", "simulator.max_episode_steps=100"
+    told = (
+        *REACH,
+        limit,
+        *QUICK,
+        f"warm_start.demonstrations={demos}",
+        "model.hidden=[128,128]",
+        "--steps=600",
+    )
+    more = (
+        "train.prompts_per_step=128",
+        "optimizer.schedule=cosine",
+        "eval.samples=40",
+        "eval.temperature=0",
+    )
+    rlinf("demos", "record", *REACH, limit, "--episodes=3", "--output", demos)
+    rlinf("sft", *told, *more, f"--output={tmp_path / 'first'}")
+    said = rlinf("demos", "record", "--policy", tmp_path / "first", "--episodes=16", "--append", "-o", demos)
+    assert "16 episodes of metaworld" in said
+    assert "19 by now; the policy with 0.25 of its decisions by the expert succeeded in " in said
+    rlinf("sft", *told, *more, f"--output={tmp_path / 'second'}")
+    assert success(tmp_path / "first") < 0.6
+    assert success(tmp_path / "second") > success(tmp_path / "first") + 0.3
