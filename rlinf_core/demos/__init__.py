@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rlinf_core.demos.lerobot import read_dataset, write_dataset
+from rlinf_core.demos.lerobot import append_to_dataset, read_dataset, write_dataset
 
-__all__ = ["read_dataset", "write_dataset"]
+__all__ = ["append_to_dataset", "read_dataset", "write_dataset"]

@@ -19,6 +19,7 @@ DATA = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 VIDEO = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
 INFO, EPISODES, TASKS = "meta/info.json", "meta/episodes.jsonl", "meta/tasks.jsonl"
 STATISTICS = "meta/episodes_stats.jsonl"
+LISTS = (EPISODES, TASKS, STATISTICS)  # a line for each of what there is
 
 Images = Literal["png", "video"]
 Features = dict[str, dict[str, Any]]  # Any: JSON values

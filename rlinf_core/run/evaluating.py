@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +32,7 @@ from rlinf_core.schedule.defaults import default_plan
 if TYPE_CHECKING:
     from rlinf_core.api import Engine
     from rlinf_core.run.checkpoint import Checkpoint
+    from rlinf_core.run.compose import RunGraph
     from rlinf_core.types import Experience, Row
 
 
@@ -117,17 +120,10 @@ def evaluate(
 
     Raises `DataError` if none could be scored.
     """
-    engine: Engine = build(config.engine)
-    plan = default_plan(make_graph(config), find_machines(config, engine).alike)
-    graph = start(config, plan, engine, learns=False)
-    try:
-        if checkpoint is not None:
-            _restore(config, checkpoint, graph.actor)
+    with restored(config, checkpoint) as graph:
         began = time.perf_counter()
         rows = graph.flow.evaluate(Stream.of(map(list, asked.chunks)))
         seconds = time.perf_counter() - began
-    finally:
-        graph.stop()
     result = summary(config, asked, rows, wanted)
     if score_name(config) not in result.metrics:
         first = next((row.error for row in rows if row.error), "no response came back")
@@ -135,6 +131,21 @@ def evaluate(
     tokens = sum(row.length for row in rows)
     result.metrics |= {"time_s": seconds, "decisions_per_s": tokens / max(seconds, 1e-9)}
     return result, rows
+
+
+@contextmanager
+def restored(config: RunConfig, checkpoint: Checkpoint | None) -> Iterator[RunGraph]:
+    """The groups that evaluate a policy: that of the checkpoint, or the model as it is. Processes have ended
+    when the block has."""
+    engine: Engine = build(config.engine)
+    plan = default_plan(make_graph(config), find_machines(config, engine).alike)
+    graph = start(config, plan, engine, learns=False)
+    try:
+        if checkpoint is not None:
+            _restore(config, checkpoint, graph.actor)
+        yield graph
+    finally:
+        graph.stop()
 
 
 def _restore(config: RunConfig, checkpoint: Checkpoint, actor: Any) -> None:

@@ -1,4 +1,4 @@
-"""Records demonstrations: episodes that a simulator's own expert plays.
+"""Records demonstrations: episodes that a simulator's own expert plays, or a policy under its eyes.
 
 Axes: N environments, R environments whose episode runs, A action dimensions.
 """
@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from rlinf_core.api import ActionSample
 from rlinf_core.errors import ConfigError, DataError
 from rlinf_core.roles.episodes import Seats, observation_arrays
+from rlinf_core.run.relabelling import Player
 from rlinf_core.run.seeds import derive_seed
 from rlinf_core.run.source import MOST_STATES
 from rlinf_core.types import EpisodeRequest
 
 if TYPE_CHECKING:
     from rlinf_core.api import Observation, Simulator
+    from rlinf_core.run.relabelling import Relabelling
     from rlinf_core.types import Trajectory
 
 PATIENCE = 20  # episodes played for one that is kept, at most
@@ -36,6 +38,7 @@ class Recording:
     noise: float = 0.0  # deviation of what is executed from what is recorded, in half action ranges
     failures: bool = False  # keep them too
     seed: int = 0
+    after: int = 0  # episodes that are there already: these start elsewhere
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
@@ -55,11 +58,13 @@ class Tally:
     succeeded: int = 0
 
 
-def record(simulator: Simulator, wanted: Recording, tally: Tally) -> Iterator[Trajectory]:
+def record(
+    simulator: Simulator, wanted: Recording, tally: Tally, relabelling: Relabelling | None = None
+) -> Iterator[Trajectory]:
     """Episodes in the order of their seeds, each of one action a decision.
 
-    The expert acts on what its noise has led to, and what it says is recorded: a policy that imitates it
-    learns to come back. Raises `DataError` if the expert hardly ever succeeds.
+    What the expert says is recorded, wherever its noise, or the policy of `relabelling`, has led: a policy
+    that imitates it learns to come back. Raises `DataError` if too few episodes succeed.
     """
     simulator.auto_reset = not simulator.restarts
     kept = first = 0
@@ -70,7 +75,7 @@ def record(simulator: Simulator, wanted: Recording, tally: Tally) -> Iterator[Tr
                 f"{wanted.episodes}; less --noise, a higher --speed or a longer simulator.max_episode_steps "
                 "make it better, or --failures keeps every episode"
             )
-        for episode in _play(simulator, wanted, first):
+        for episode in _play(simulator, wanted, first, relabelling):
             tally.played += 1
             tally.succeeded += episode.success
             if (episode.success or wanted.failures) and kept < wanted.episodes:
@@ -79,11 +84,15 @@ def record(simulator: Simulator, wanted: Recording, tally: Tally) -> Iterator[Tr
         first += simulator.num_envs
 
 
-def _play(simulator: Simulator, wanted: Recording, first: int) -> list[Trajectory]:
+def _play(
+    simulator: Simulator, wanted: Recording, first: int, relabelling: Relabelling | None
+) -> list[Trajectory]:
     """One episode in every environment."""
     count = simulator.num_envs
     seats = Seats(count, simulator.max_episode_steps)
-    seeds = [derive_seed(wanted.seed, "demonstrations", first + n) for n in range(count)]
+    later = [wanted.after] if wanted.after else []
+    seeds = [derive_seed(wanted.seed, "demonstrations", *later, first + n) for n in range(count)]
+    player = None if relabelling is None else Player(relabelling, simulator, seeds)
     random = [np.random.default_rng(seed) for seed in seeds]
     speed_N = [float(each.uniform(*wanted.speed)) for each in random]
     observation = simulator.reset([seed % MOST_STATES for seed in seeds])
@@ -93,6 +102,8 @@ def _play(simulator: Simulator, wanted: Recording, first: int) -> list[Trajector
     while seats.running_N.any():
         actions_NA = np.asarray(simulator.expert(speed_N), dtype=np.float32)
         sample, shown = _recorded(seats, actions_NA, observation)
+        if player is not None:
+            actions_NA = player.executed(actions_NA, shown, seats)
         outcome = simulator.step(_executed(simulator, actions_NA, random, wanted.noise)[:, None])
         observation = outcome.observation
         episodes += seats.add(shown, sample, outcome, version=-1)
