@@ -53,7 +53,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
     if problems:
         raise ConfigError("\n".join(problems))
     return [
-        *_idle(config),
+        *_idle(config, needs),
         *algorithm_warnings(config, needs),
         *schedule_warnings(config, needs),
         *env_pool_warnings(config, specs),
@@ -236,11 +236,11 @@ def _set_by_user(config: RunConfig, name: str) -> dict[str, str]:
     }
 
 
-def _idle(config: RunConfig) -> Iterable[str]:
-    """Settings below a switch that is off."""
+def _idle(config: RunConfig, needs: AlgorithmNeeds) -> Iterable[str]:
+    """Settings below a switch that is off; what is imitated is named by the section of the warm start."""
     for section, switch in SWITCHES:
         settings = getattr(config, section)
-        if getattr(settings, switch):
+        if getattr(settings, switch) or (section == "warm_start" and needs.imitates):
             continue
         for key in _set_by_user(config, section):
             name = key.rpartition(".")[2]
