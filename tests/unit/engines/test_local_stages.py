@@ -149,6 +149,7 @@ def test_a_stage_that_waits_for_its_turn_is_cancelled_when_its_source_fails(star
     assert actor.call("note", "x").wait(5) == [["x"]]
 
 
+@pytest.mark.alone
 def test_two_hundred_steps_leave_no_thread_and_no_descriptor_behind(group_of: Make) -> None:
     first, second = group_of(2, "first"), group_of(1, "second")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 import pickle
 from dataclasses import replace
 
@@ -80,7 +81,9 @@ def leaks(base):
 
     class Leaks(base):
         def reset(self, seeds):
-            kept.append(np.ones(2**17))
+            pages = mmap.mmap(-1, 2**20)  # new ones, where an allocator would give those that others left
+            pages.write(b"1" * 2**20)
+            kept.append(pages)
             return super().reset(seeds)
 
     return Leaks
