@@ -49,6 +49,7 @@ from docs_blocks import (
 )
 from docs_shell import OF_RUNS, TRAINS, Shell
 
+FIRST = ("README.md", "docs/index.md", "docs/agents.md")  # pages whose runs every change trains
 BLOCKS = {page: list(blocks_of(page)) for page in pages()}
 SHOWN = [block for blocks in BLOCKS.values() for block in blocks if block.language not in PLAIN]
 
@@ -92,8 +93,15 @@ def test_what_a_page_shows_is_accepted(page, model, tmp_path):
     Shell(tmp_path, model, train=False).try_page(BLOCKS[page])
 
 
+def _training_pages():
+    """Those that every change trains, and the others, which take a quarter of an hour together."""
+    for page, blocks in BLOCKS.items():
+        if any(map(_trains, blocks)):
+            yield page if page in FIRST else pytest.param(page, marks=pytest.mark.nightly)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if any(map(_trains, blocks))])
+@pytest.mark.parametrize("page", _training_pages())
 def test_what_a_page_shows_trains(page, model, tmp_path):
     Shell(tmp_path, model, train=True).try_page(BLOCKS[page])
     if any(_trained(block, TRAINS) for block in BLOCKS[page]):
