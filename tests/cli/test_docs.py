@@ -101,7 +101,7 @@ def _training_pages():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", _training_pages())
+@pytest.mark.parametrize("page", list(_training_pages()))
 def test_what_a_page_shows_trains(page, model, tmp_path):
     Shell(tmp_path, model, train=True).try_page(BLOCKS[page])
     if any(_trained(block, TRAINS) for block in BLOCKS[page]):
