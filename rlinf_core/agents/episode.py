@@ -8,13 +8,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlinf_core.agents.conversation import Conversation, content_of
-from rlinf_core.types import Prompt, Request, Sample
+from rlinf_core.types import Request, Sample
 
 if TYPE_CHECKING:
     from rlinf_core.agents.turns import Turns
@@ -66,13 +66,7 @@ class Running:
         request, error = self.request, self.error
         if branch is None or branch.sample is None:
             return _nothing(request, error or "agent.program returned without a call of the model")
-        prompt = Prompt(
-            index=request.prompt.index,
-            token_ids=branch.prompt_ids,
-            text=request.prompt.text,
-            answer=request.prompt.answer,
-            meta=request.prompt.meta,
-        )
+        prompt = replace(request.prompt, token_ids=branch.prompt_ids, images=())
         made = branch.sample
         made.group, made.replica, made.seed = request.group, request.replica, request.seed
         made.prompt, made.error, made.returned = prompt, error or None, self.returned

@@ -6,17 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.agents.formats import FORMATS
-from rlinf_core.agents.toolbox import Toolbox
 from rlinf_core.agents.turns import Turns
 
 if TYPE_CHECKING:
     from rlinf_core.api import TextProcessor, Tool
     from rlinf_core.config.schema import AgentConfig
-
-
-def open_toolbox(tools: Mapping[str, Tool], agent: AgentConfig) -> Toolbox:
-    """With the limits of the settings."""
-    return Toolbox(tools, timeout_s=agent.timeout_s, concurrency=agent.concurrency)
 
 
 def make_turns(processor: TextProcessor, tools: Mapping[str, Tool], agent: AgentConfig) -> Turns:

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from rlinf_core.config.options import recipe_names
+from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS
 from rlinf_core.errors import PluginError, PluginNotFoundError
 from rlinf_core.plugins import plugins
 from rlinf_core.plugins.kinds import OBSERVERS, SPECS, kind_named
@@ -19,16 +20,7 @@ from rlinf_core.plugins.kinds import OBSERVERS, SPECS, kind_named
 DEPTH = 3  # of folders below the one that is typed, in which runs are looked for
 MOST_FOLDERS = 2000  # that are looked into
 OF_A_RUN = ("config.yaml", "plan.yaml")
-KINDS = {  # flag -> kind of plugin
-    "algo": "algorithms",
-    "model": "models",
-    "data": "datasets",
-    "reward": "rewards",
-    "simulator": "simulators",
-    "backend": "backends",
-    "rollout": "rollouts",
-    "engine": "engines",
-}
+KINDS = {**COMPONENTS, **COMPONENT_LISTS}  # flag -> kind of plugin
 
 
 def one_of(words: Sequence[str]) -> Callable[[str], list[str]]:
@@ -173,7 +165,7 @@ def _open_key(before: Sequence[str], incomplete: str) -> str:
 def _keys(ctx: typer.Context) -> Iterator[tuple[str, str]]:
     """Every setting with its type; those of plugins where a flag names one."""
     from rlinf_core.config.describe import describe
-    from rlinf_core.config.schema import COMPONENTS, SCALARS, SECTIONS, RunConfig
+    from rlinf_core.config.schema import SCALARS, SECTIONS, RunConfig
 
     whole = {item.name: item for item in describe(RunConfig)}
     yield from ((name, whole[name].type) for name in SCALARS)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 from rlinf_core.agents.loop import ToolLoop
 from rlinf_core.agents.outside import AgentLoop
-from rlinf_core.agents.setup import make_turns, open_toolbox
+from rlinf_core.agents.setup import make_turns
+from rlinf_core.agents.toolbox import Toolbox
 from rlinf_core.functions import load_function
 from rlinf_core.isolated_rollout.proxy import IsolatedRollout
 from rlinf_core.isolation.program import Program
@@ -53,7 +54,7 @@ def make_loop(config: RunConfig, engine: RolloutEngine) -> ToolLoop | AgentLoop 
     if not config.tools:
         return None
     tools = build_tools(config)
-    toolbox = open_toolbox(tools, agent)
+    toolbox = Toolbox(tools, timeout_s=agent.timeout_s, concurrency=agent.concurrency)
     turns = make_turns(engine.model.processor(), tools, agent)
     return ToolLoop(engine, toolbox, turns, max_turns=agent.max_turns, overlap=agent.overlap)
 

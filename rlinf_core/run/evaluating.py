@@ -88,9 +88,13 @@ def ask(config: RunConfig, wanted: Wanted) -> Asked:
     dataset = _rows(cast("Component", config.data), wanted.split, seed)
     processor = build_model(config).processor()
     source = PromptSource(
-        dataset, processor, seed, config.sampling.max_new_tokens, config.train.max_prompt_tokens
+        dataset,
+        processor,
+        seed,
+        config.sampling.max_new_tokens,
+        config.train.max_prompt_tokens,
+        build_turns(config, processor),
     )
-    build_turns(config, processor)
     if source.room < 1:
         source.check()
     prompts = source.first(count or len(dataset))

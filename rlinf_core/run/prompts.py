@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rlinf_core.agents.setup import make_turns
+from rlinf_core.config.schema import AgentConfig
 from rlinf_core.errors import DataError, RlinfError
 from rlinf_core.run.seeds import derive_seed
 from rlinf_core.types import Prompt, Request, Row, Sample
@@ -35,13 +37,14 @@ class PromptSource:
         seed: int,
         max_new_tokens: int,
         max_prompt_tokens: int,
+        turns: Turns | None = None,
     ) -> None:
         self.dataset = dataset
         self.processor = processor
         self.seed = seed
         self.room = processor.context_length - max_new_tokens
         self.max_prompt_tokens = max_prompt_tokens
-        self.turns: Turns | None = None  # of demonstrations that have several
+        self.turns = turns or make_turns(processor, {}, AgentConfig())  # of demonstrations that have several
         self.position = 0
         self._epoch = -1
         self._order: Sequence[int] = ()
@@ -149,16 +152,9 @@ class PromptSource:
     def _imitated(self, told: str | list[Message], index: int) -> tuple[IntArray, BoolArray]:
         """Ids `[T]` of a demonstration, and which of them are to be imitated."""
         try:
-            if self.turns is not None:
-                return self.turns.demonstration(told)
-            if isinstance(told, str):
-                ids = np.asarray(self.processor.encode_response(told), dtype=np.int64)
-                return ids, np.ones(len(ids), dtype=bool)
+            return self.turns.demonstration(told)
         except DataError as err:
             raise DataError(f"row {index} of the dataset: {err}") from err
-        raise DataError(
-            f"row {index} of the dataset: nothing says how a demonstration of several turns is read"
-        )
 
     def _index(self, position: int) -> int:
         epoch, offset = divmod(position, len(self.dataset))

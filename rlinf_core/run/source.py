@@ -84,11 +84,13 @@ class TextSource(Source):
         super().__init__(config, group_size, most_groups)
         component = cast("Component", config.data)
         processor = build_model(config).processor()
-        room = (processor, config.seed, config.sampling.max_new_tokens, config.train.max_prompt_tokens)
-        self.prompts = PromptSource(build_dataset(component, "train", config.seed), *room)
-        self.held_out = PromptSource(build_dataset(component, "eval", config.seed), *room)
-        self.warm = PromptSource(self.prompts.dataset, processor, derive_seed(config.seed, "warm"), *room[2:])
-        self.prompts.turns = self.warm.turns = build_turns(config, processor)
+        turns = build_turns(config, processor)
+        room = (config.sampling.max_new_tokens, config.train.max_prompt_tokens, turns)
+        train = build_dataset(component, "train", config.seed)
+        self.prompts = PromptSource(train, processor, config.seed, *room)
+        held_out = build_dataset(component, "eval", config.seed)
+        self.held_out = PromptSource(held_out, processor, config.seed, *room)
+        self.warm = PromptSource(train, processor, derive_seed(config.seed, "warm"), *room)
         self.prompts.check()
         self._imitates = algorithm_needs(config).imitates
         if self._imitates:

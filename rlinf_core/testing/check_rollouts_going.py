@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rlinf_core.responses import begun_of
 from rlinf_core.testing.rollout_parts import (
     CUT,
     LONG,
@@ -20,7 +21,7 @@ from rlinf_core.testing.rollout_parts import (
     spec_of,
 )
 from rlinf_core.testing.subject import CheckSkipped, Subject, expect
-from rlinf_core.types import Begun, Request, Sample, Sampling
+from rlinf_core.types import Request, Sample, Sampling
 
 
 def check_rollouts_abort(subject: Subject) -> None:
@@ -54,7 +55,7 @@ def check_rollouts_continues(subject: Subject) -> None:
     cut = generated(engine, [replace(each, until=CUT) for each in some_requests()])
     expect(max(len(each.response_ids) for each in cut.values()) == CUT, f"responses go on after {CUT} tokens")
     left = [
-        replace(each, begun=_begun(cut[each.group, each.replica]))
+        replace(each, begun=begun_of(cut[each.group, each.replica]))
         for each in some_requests()
         if cut[each.group, each.replica].finish == "length"
     ]
@@ -86,7 +87,7 @@ def check_rollouts_turns(subject: Subject) -> None:
     asked = [
         replace(
             each,
-            begun=replace(_begun(_first(found[key], 3)), mask=np.array([True, False, False]), tool_calls=2),
+            begun=replace(begun_of(_first(found[key], 3)), mask=np.array([True, False, False]), tool_calls=2),
         )
         for each in some_requests()
         if (key := (each.group, each.replica)) in found
@@ -135,11 +136,6 @@ def _first(sample: Sample, count: int) -> Sample:
         logprobs=sample.logprobs[:count],
         mask=sample.mask[:count],
     )
-
-
-def _begun(sample: Sample) -> Begun:
-    versions = np.full(len(sample.response_ids), sample.weight_version)
-    return Begun(sample.response_ids, sample.logprobs, versions)
 
 
 def check_rollouts_update(subject: Subject) -> None:
