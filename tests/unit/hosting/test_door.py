@@ -39,10 +39,10 @@ def test_whoever_has_a_ticket_comes_in_by_name_the_shortest_way(
 
 def test_a_stranger_does_not_come_in(door: Door) -> None:
     for ticket in (replace(door.ticket, token="0" * 32), replace(door.ticket, token="0" * 32, local=NOBODY)):
-        with ticket.enter("device3", 3.0) as there:
+        # The door may have shut before the stranger has said its name.
+        with contextlib.suppress(ConnectionError), ticket.enter("device3", 3.0) as there:
             there.settimeout(5.0)
-            with contextlib.suppress(ConnectionError):
-                assert there.recv(1) == b""
+            assert there.recv(1) == b""
     with pytest.raises(WorkerError, match=r"process device3 has not reported to the driver within 0\.1 s"):
         door.wait_for("device3", 0.1)
 
