@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Picture = NDArray[np.uint8]  # [H, W, 3], red, green, blue
 
 FinishReason = Literal["stop", "length", "abort"]
+OWN = "policy"  # the name of a run's own policy among others
 Message = Mapping[str, Any]  # texts "role" and "content"; of an assistant perhaps "tool_calls"
 
 
@@ -69,6 +70,7 @@ class Request:
     seed: int
     begun: Begun | None = field(default=None, compare=False)  # to be continued
     until: int = field(default=0, compare=False)  # most tokens, for now; 0 = as sampling says
+    policy: str = OWN  # of several, that which is asked
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ class Sample(Experience):
     tool_errors: int = 0  # of these calls
     reply: str | None = None  # what came after the last answer of a tool; None = all of `text`
     returned: float | None = None  # what the program of an outside agent has returned
+    others: dict[str, Sample] = field(default_factory=dict)  # what other policies said in the same episode
 
 
 @dataclass(kw_only=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 HOST = "127.0.0.1"
-MODEL = "policy"
 LARGEST = 16 << 20  # bytes of a call
 Json = dict[str, Any]  # Any: JSON values
 
@@ -29,9 +28,12 @@ class Endpoint(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, complete: Callable[[str, Mapping[str, Any]], tuple[Json, Json]]) -> None:
+    def __init__(
+        self, complete: Callable[[str, Mapping[str, Any]], tuple[Json, Json]], models: Sequence[str]
+    ) -> None:
         super().__init__((HOST, 0), _Handler)
         self.complete = complete
+        self.models = models
 
     @property
     def base_url(self) -> str:
@@ -47,8 +49,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.rstrip("/") != "/v1/models":
             self._send(404, _error(f"there is no {self.path}; there are /v1/chat/completions and /v1/models"))
             return
-        model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rlinf"}
-        self._send(200, {"object": "list", "data": [model]})
+        data = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "rlinf"} for name in self.server.models
+        ]
+        self._send(200, {"object": "list", "data": data})
 
     def do_POST(self) -> None:
         try:
@@ -57,7 +61,8 @@ class _Handler(BaseHTTPRequestHandler):
         except CallError as err:
             self._send(err.status, _error(str(err)))
             return
-        made = {"id": f"chatcmpl-{time.monotonic_ns():x}", "created": int(time.time()), "model": MODEL}
+        model = call.get("model") or self.server.models[0]
+        made = {"id": f"chatcmpl-{time.monotonic_ns():x}", "created": int(time.time()), "model": model}
         if call.get("stream"):
             self._stream(made, choice, usage)
         else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlinf_core.agents.conversation import Conversation, content_of
-from rlinf_core.types import Request, Sample
+from rlinf_core.types import OWN, Request, Sample
 
 if TYPE_CHECKING:
     from rlinf_core.agents.turns import Turns
@@ -37,15 +37,17 @@ class Episode:
 class Running:
     """An episode under way, in a thread of its own."""
 
-    def __init__(self, request: Request, told: Episode, turns: Turns, limit_s: float) -> None:
+    def __init__(
+        self, request: Request, told: Episode, turns: Mapping[str, Turns], limit_s: float
+    ) -> None:  # by policy
         self.request = request
         self.told = told
-        self.conversation = Conversation(turns)
+        self.conversations = {name: Conversation(each) for name, each in turns.items()}
         self.talking = threading.Lock()  # held while a call is put in its place
         self.deadline = time.monotonic() + limit_s
         self.limit_s = limit_s
         self.error = ""
-        self.returned: float | None = None
+        self.returned: dict[str, float] = {}  # by policy
         self._over = threading.Event()
 
     def start(self, program: Callable[..., Any], ended: Callable[[], None]) -> None:
@@ -61,18 +63,31 @@ class Running:
         return self._over.is_set()
 
     def sample(self) -> Sample:
-        """The branch in which the model said most; one with an error where there is none."""
-        branch = self.conversation.longest()
+        """Of the run's own policy, with those of others; one with an error where there is none."""
+        said = {name: self._said(name) for name in self.conversations}
+        own = said.pop(OWN)
+        if own is None:
+            whose = f" {OWN!r}" if said else ""
+            own = _nothing(
+                self.request, self.error or f"agent.program returned without a call of the model{whose}"
+            )
+        own.others = {name: each for name, each in said.items() if each is not None}
+        return own
+
+    def _said(self, policy: str) -> Sample | None:
+        """The branch in which it said most."""
+        conversation = self.conversations[policy]
+        branch = conversation.longest()
         request, error = self.request, self.error
         if branch is None or branch.sample is None:
-            return _nothing(request, error or "agent.program returned without a call of the model")
+            return None
         prompt = replace(request.prompt, token_ids=branch.prompt_ids, images=())
         made = branch.sample
         made.group, made.replica, made.seed = request.group, request.replica, request.seed
-        made.prompt, made.error, made.returned = prompt, error or None, self.returned
+        made.prompt, made.error, made.returned = prompt, error or None, self.returned.get(policy)
         made.reply = content_of(branch.messages[-1])
         made.tool_calls = sum(message["role"] == "tool" for message in branch.messages)
-        made.text = self.conversation.turns.processor.decode(made.response_ids)
+        made.text = conversation.turns.processor.decode(made.response_ids)
         return made
 
     def _run(self, program: Callable[..., Any], ended: Callable[[], None]) -> None:
@@ -80,12 +95,24 @@ class Running:
             found = program(self.told)
             if inspect.iscoroutine(found):
                 found = asyncio.run(found)
-            self.returned = None if found is None else float(found)
+            self.returned = self._rewards(found)
         except Exception as err:
             _log.exception("agent.program failed")
             self.error = f"agent.program failed: {type(err).__name__}: {err}"
         self._over.set()
         ended()
+
+    def _rewards(self, found: Any) -> dict[str, float]:  # Any: what a program returns
+        """A number is everybody's; a mapping says whose."""
+        if found is None:
+            return {}
+        if not isinstance(found, Mapping):
+            return dict.fromkeys(self.conversations, float(found))
+        if foreign := sorted(set(found) - set(self.conversations)):
+            raise ValueError(
+                f"it returned a reward for {foreign[0]!r}; there are {', '.join(self.conversations)}"
+            )
+        return {name: float(value) for name, value in found.items() if value is not None}
 
 
 def _nothing(request: Request, error: str) -> Sample:

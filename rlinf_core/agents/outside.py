@@ -17,7 +17,7 @@ from rlinf_core.agents.conversation import Branch, content_of
 from rlinf_core.agents.endpoint import CallError, Endpoint, Json
 from rlinf_core.agents.episode import Episode, Running
 from rlinf_core.errors import RlinfError
-from rlinf_core.types import Prompt, Request, Sample, Sampling
+from rlinf_core.types import OWN, Prompt, Request, Sample, Sampling
 
 if TYPE_CHECKING:
     from rlinf_core.agents.turns import Turns
@@ -41,15 +41,15 @@ class _Ask:
 
 
 class AgentLoop:
-    """Stands before a rollout engine, as `ToolLoop` does. Up to `concurrency` episodes run at a time, each
-    for `episode_s` at most. Which calls come when is up to the programs, so that the last bits of
-    log-probabilities depend on time."""
+    """Stands before a rollout engine, as `ToolLoop` does; `turns` are those of each policy that it has. Up to
+    `concurrency` episodes run at a time, each for `episode_s` at most. Which calls come when is up to the
+    programs, so that the last bits of log-probabilities depend on time."""
 
     def __init__(
         self,
         engine: RolloutEngine,
         program: Callable[..., Any],
-        turns: Turns,
+        turns: Mapping[str, Turns],
         *,
         concurrency: int,
         episode_s: float,
@@ -66,7 +66,7 @@ class AgentLoop:
         self._number = 0
         self._encoding = threading.Lock()
         self._finished: list[Sample] = []
-        self.endpoint = Endpoint(self.complete)
+        self.endpoint = Endpoint(self.complete, list(turns))
         threading.Thread(target=self.endpoint.serve_forever, daemon=True, name="agent endpoint").start()
 
     def generate(self, requests: Iterable[list[Request]], sampling: Sampling) -> Iterator[list[Sample]]:
@@ -98,8 +98,9 @@ class AgentLoop:
         if running is None:
             raise CallError(401, "this key is of no episode that runs; use episode.api_key")
         messages, most = _checked(call)
+        policy = self._policy_of(call)
         with running.talking, self._encoding:
-            ask = self._place(running, messages, most, call)
+            ask = self._place(running, policy, messages, most, call.get("tools") or [])
         if ask.request.until <= (0 if ask.request.begun is None else len(ask.request.begun.response_ids)):
             return _choice({"role": "assistant", "content": ""}, "length", ask, [])
         self._asked.put(ask)
@@ -108,17 +109,31 @@ class AgentLoop:
             raise CallError(503, "the rollout has ended")
         return self._answered(running, ask)
 
+    def _policy_of(self, call: Mapping[str, Any]) -> str:
+        """Whom a call asks: the one that there is, or by name."""
+        asked = call.get("model")
+        if len(self.turns) == 1:
+            return OWN
+        if asked not in self.turns:
+            raise CallError(404, f"model: there is no {asked!r}; there are {', '.join(self.turns)}")
+        return str(asked)
+
     def _place(
-        self, running: Running, messages: Sequence[Message], most: int, call: Mapping[str, Any]
+        self,
+        running: Running,
+        policy: str,
+        messages: Sequence[Message],
+        most: int,
+        tools: Sequence[Mapping[str, Any]],
     ) -> _Ask:
         """Where a call stands in its episode, as a request for the engine."""
-        tools = call.get("tools") or []
+        processor, conversation = self.turns[policy].processor, running.conversations[policy]
         try:
-            self.turns.processor.describe_tools(tools)
-            branch, begun = running.conversation.ask(messages)
+            processor.describe_tools(tools)
+            branch, begun = conversation.ask(messages)
         except RlinfError as err:
             raise CallError(400, str(err)) from err
-        limit, context = self._sampling.max_new_tokens, self.turns.processor.context_length
+        limit, context = self._sampling.max_new_tokens, processor.context_length
         if len(branch.prompt_ids) + limit > context:
             raise CallError(
                 400,
@@ -128,7 +143,8 @@ class AgentLoop:
         had = 0 if begun is None else len(begun.response_ids)
         self._number += 1
         origin = running.request
-        number = running.conversation.branches.index(branch)
+        number = conversation.branches.index(branch)
+        number = number * len(self.turns) + list(self.turns).index(policy)
         request = Request(
             prompt=Prompt(index=origin.prompt.index, token_ids=branch.prompt_ids, text=origin.prompt.text),
             group=self._number,
@@ -136,6 +152,7 @@ class AgentLoop:
             seed=(origin.seed + _ODD * number) & _SEED,
             begun=begun,
             until=min(limit, had + most) if most else limit,
+            policy=policy,
         )
         return _Ask(request, branch, bool(tools))
 
@@ -144,8 +161,9 @@ class AgentLoop:
         sample = cast("Sample", ask.sample)
         begun = ask.request.begun
         ids = sample.response_ids[0 if begun is None else len(begun.response_ids) :]
-        text = self.turns.processor.decode(ids)
-        called = self.turns.form.calls(text) if ask.tools else []
+        turns = self.turns[ask.request.policy]
+        text = turns.processor.decode(ids)
+        called = turns.form.calls(text) if ask.tools else []
         calls = [
             {
                 "id": f"call_{secrets.token_hex(8)}",
@@ -157,7 +175,7 @@ class AgentLoop:
         ]
         message: Json = {"role": "assistant", "content": text}
         if calls:
-            said = text.partition(self.turns.form.begin)[0].rstrip()
+            said = text.partition(turns.form.begin)[0].rstrip()
             message |= {"content": said or None, "tool_calls": calls}
         with running.talking:
             ask.branch.sample = sample

@@ -11,6 +11,7 @@ from rlinf_core.config.check_algorithm import algorithm_problems, algorithm_warn
 from rlinf_core.config.check_checkpoint import checkpoint_warnings
 from rlinf_core.config.check_env_pool import env_pool_problems, env_pool_warnings
 from rlinf_core.config.check_isolation import rollout_process_problems, rollout_process_warnings
+from rlinf_core.config.check_policies import policy_problems
 from rlinf_core.config.check_schedule import came, schedule_problems, schedule_warnings
 from rlinf_core.config.check_staleness import staleness_problems
 from rlinf_core.config.check_video import video_problems, video_warnings
@@ -50,6 +51,7 @@ def check(config: RunConfig, manager: SpecSource, ranks: int = 0) -> list[str]:
         *video_problems(config, specs),
         *_unused(config),
     ]
+    problems += policy_problems(config, needs, manager, problems, check)
     if problems:
         raise ConfigError("\n".join(problems))
     return [

@@ -14,6 +14,7 @@ from rlinf_core.config.schema import (
     SCALARS,
     SECTIONS,
     Component,
+    PolicyConfig,
     RunConfig,
     unused_keys,
     used,
@@ -51,6 +52,8 @@ def dump(config: RunConfig) -> dict[str, Any]:  # Any: JSON values
         given = tree[source]
         own = {name: value for name, value in tree.pop(section).items() if value != given[name]}
         tree |= {section: own} if own else {}
+    if config.policies:
+        tree["policies"] = {name: _policy(policy) for name, policy in config.policies.items()}
     return tree | {key: plain(getattr(config, key)) for key in SCALARS}
 
 
@@ -71,6 +74,13 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from flatten(value, f"{key}.")
         else:
             yield key, value
+
+
+def _policy(policy: PolicyConfig) -> dict[str, Any]:
+    parts = {item.name: getattr(policy, item.name) for item in fields(policy)}
+    return {
+        name: _component(part) if isinstance(part, Component) else plain(part) for name, part in parts.items()
+    }
 
 
 def _component(component: Component) -> dict[str, Any]:

@@ -14,7 +14,16 @@ from rlinf_core.config.describe import describe
 from rlinf_core.config.dump import plain
 from rlinf_core.config.reading.convert import type_hints
 from rlinf_core.config.resolve import SpecSource
-from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, SCALARS, SECTIONS, RunConfig
+from rlinf_core.config.schema import (
+    COMPONENT_LISTS,
+    COMPONENTS,
+    POLICY_COMPONENTS,
+    POLICY_SECTIONS,
+    SCALARS,
+    SECTIONS,
+    PolicyConfig,
+    RunConfig,
+)
 from rlinf_core.errors import PluginError
 
 Json = dict[str, Any]  # Any: JSON values
@@ -32,6 +41,7 @@ def json_schema(manager: SpecSource) -> Json:
         properties[section] = {"anyOf": [*one["anyOf"], {"type": "array", "items": one}]}
     for section, cls in SECTIONS.items():
         properties[section] = settings_schema(cls)
+    properties["policies"] = _policies(properties)
     whole = {item.name: item for item in describe(RunConfig)}
     hints = type_hints(RunConfig)
     for section in SCALARS:
@@ -46,6 +56,25 @@ def json_schema(manager: SpecSource) -> Json:
         "properties": properties,
         "$defs": definitions,
     }
+
+
+def _policies(properties: Mapping[str, Json]) -> Json:
+    """By name, with sections as the run has them."""
+    (about,) = (item.doc for item in describe(RunConfig) if item.name == "policies")
+    own = {item.name: item for item in describe(PolicyConfig)}
+    switch = {"type": "boolean", "default": own["warm_start"].default, "description": own["warm_start"].doc}
+    sections = {name: properties[name] for name in (*POLICY_COMPONENTS, *POLICY_SECTIONS)}
+    policy: Json = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**sections, "warm_start": switch},
+    }
+    told = {
+        "default": {},
+        "description": about,
+        "x-type": "by name: {model, algo, optimizer, lora, warm_start}",
+    }
+    return {"type": "object", "additionalProperties": policy, **told}
 
 
 def settings_schema(cls: type) -> Json:

@@ -17,10 +17,12 @@ from rlinf_core.config.options import DEFAULTS, RECIPES
 from rlinf_core.config.reading.convert import convert, convert_field
 from rlinf_core.config.reading.derived import inherited, with_prompts
 from rlinf_core.config.reading.layers import Layer, Merged, Tree, merge
+from rlinf_core.config.reading.policies import own_key, policy_components, read_policies
 from rlinf_core.config.reading.shorthands import Shorthands
 from rlinf_core.config.schema import (
     COMPONENT_LISTS,
     COMPONENTS,
+    POLICY_SECTIONS,
     SCALARS,
     SECTIONS,
     Component,
@@ -165,6 +167,10 @@ class _Resolver:
             parts[section] = convert(cls, self.tree.get(section, {}), section, section, self.merged)
         parts |= self._scalars()
         if not self.merged.problems:
+            parts["policies"] = read_policies(
+                parts, self.merged, lambda key, section, tree: self.component(key, COMPONENTS[section], tree)
+            )
+        if not self.merged.problems:
             parts |= self._derived(parts)
         if self.merged.problems:
             return None
@@ -246,6 +252,11 @@ class _Resolver:
                 origins[section] = self.merged.origin(section)
         for section in SECTIONS:
             self._note(getattr(config, section), section, origins)
+        for name, policy in config.policies.items():
+            for section in POLICY_SECTIONS:
+                self._note(getattr(policy, section), f"policies.{name}.{section}", origins)
+            origins[f"policies.{name}.warm_start"] = self.merged.origin(f"policies.{name}.warm_start")
+        origins |= {key: origins[own_key(key)] for key in origins if _inherited(key, origins)}
         for key in SCALARS:
             value = getattr(config, key)
             below = [f"{key}.{name}" for name in value] if isinstance(value, Mapping) else []
@@ -265,10 +276,16 @@ class _Resolver:
         self.merged.problems.append(text)
 
 
+def _inherited(key: str, origins: Mapping[str, str]) -> bool:
+    """Whether a policy has a setting of the run."""
+    return key.startswith("policies.") and origins[key] == "default" and own_key(key) in origins
+
+
 def components(config: RunConfig) -> list[tuple[str, Component]]:
     """Every component of a run with its dotted key."""
     single = [(section, getattr(config, section)) for section in COMPONENTS]
     found = [(key, component) for key, component in single if component is not None]
     found += [(f"reward.{index}", reward.component) for index, reward in enumerate(config.rewards)]
+    found += policy_components(config.policies)
     listed = [(section, getattr(config, section)) for section in PLAIN_LISTS]
     return found + [(f"{section}.{i}", each) for section, made in listed for i, each in enumerate(made)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rlinf_core.api.backend import LoRAConfig, OptimizerConfig
 from rlinf_core.api.capabilities import Modality
-from rlinf_core.types import Sampling
+from rlinf_core.types import OWN, Sampling
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,17 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True)
+class PolicyConfig:
+    """A policy beside the run's own, called by `agent.program`; what is not set is as the run's."""
+
+    model: Component
+    algo: Component  # its update
+    optimizer: OptimizerConfig
+    lora: LoRAConfig
+    warm_start: bool = True  # learns from the demonstrations of the warm start too
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """Everything about one run, resolved and checked."""
 
@@ -186,6 +197,7 @@ class RunConfig:
     lora: LoRAConfig = field(default_factory=LoRAConfig)
     sampling: Sampling = field(default_factory=Sampling)
     agent: AgentConfig = AgentConfig()
+    policies: Mapping[str, PolicyConfig] = field(default_factory=dict)  # beside the run's own, by name
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
@@ -224,6 +236,8 @@ SECTIONS: Mapping[str, type] = {
     "video": VideoConfig,
     "schedule": ScheduleConfig,
 }
+POLICY_COMPONENTS: Sequence[str] = ("model", "algo")  # of a policy, in `policies.NAME`
+POLICY_SECTIONS: Sequence[str] = ("optimizer", "lora")
 SCALARS: Sequence[str] = ("seed", "output", "mode", "placement", "plan", "ranks")  # fields of RunConfig
 INHERITS: Mapping[str, str] = {"critic_optimizer": "optimizer"}  # keys not set there are set as here
 RIVALS: Mapping[str, str] = {  # two ways to say one thing; 0 = not said
@@ -247,11 +261,27 @@ UNUSED: Mapping[Modality, Sequence[str]] = {  # dotted keys, whole sections or s
         "sampling",
         "tools",
         "agent",
+        "policies",
         "reward_pool",
         "train.max_prompt_tokens",
         "train.partial_rollouts",
     ),
 }
+
+
+def of_policy(config: RunConfig, name: str) -> RunConfig:
+    """The run as it is for one of its policies."""
+    if name == OWN:
+        return replace(config, policies={})
+    policy = config.policies[name]
+    return replace(
+        config,
+        policies={},
+        model=policy.model,
+        algo=policy.algo,
+        optimizer=policy.optimizer,
+        lora=policy.lora,
+    )
 
 
 def task_of(config: RunConfig) -> Modality:

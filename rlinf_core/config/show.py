@@ -13,7 +13,16 @@ from typing import Any
 
 from rlinf_core.config.describe import FieldInfo, describe
 from rlinf_core.config.dump import dump, plain
-from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, INHERITS, SCALARS, SECTIONS, RunConfig
+from rlinf_core.config.schema import (
+    COMPONENT_LISTS,
+    COMPONENTS,
+    INHERITS,
+    SCALARS,
+    SECTIONS,
+    PolicyConfig,
+    RunConfig,
+)
+from rlinf_core.types import OWN
 
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}  # not texts in YAML
@@ -87,6 +96,7 @@ def settings_table() -> str:
     rows = ["| key | type | default | meaning |", "|---|---|---|---|", *_component_rows()]
     whole = {item.name: item for item in describe(RunConfig)}
     rows += [_row(name, whole[name]) for name in SCALARS]
+    rows += [_policy_row(item) for item in describe(PolicyConfig)]
     for section, cls in SECTIONS.items():
         source = INHERITS.get(section, "")
         rows += [_row(f"{section}.{item.name}", item, source) for item in describe(cls)]
@@ -99,6 +109,13 @@ def _component_rows() -> Iterator[str]:
     for section, kind in COMPONENT_LISTS.items():
         weight = ", each with an optional `weight`" if section == "reward" else ""
         yield f"| `{section}` | plugins | | one or a list{weight}; kind `{kind}` |"
+
+
+def _policy_row(item: FieldInfo) -> str:
+    if not item.required:
+        return _row(f"policies.NAME.{item.name}", item)
+    doc = item.doc or f"of a policy that `agent.program` calls beside the run's own ({OWN!r})"
+    return f"| `policies.NAME.{item.name}` | as `{item.name}` | that of `{item.name}` | {doc} |"
 
 
 def _row(key: str, item: FieldInfo, source: str = "") -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlinf_core.comm.stream import Stream
+from rlinf_core.policies import of_policy, other_names
 from rlinf_core.types import Experience, Sample, Trajectory
 
 if TYPE_CHECKING:
@@ -137,7 +138,16 @@ def merge_reports(reports: Sequence[TrainReport]) -> dict[str, float]:
 
 
 def row_metrics(rows: Sequence[Experience]) -> dict[str, float]:
-    """Statistics of the generated rows, named `train/...`; rows that could not be scored are apart."""
+    """Statistics of the generated rows, named `train/...`; rows that could not be scored are apart. Those of
+    policies beside the run's own are named `train/POLICY/...`."""
+    metrics = _row_metrics(rows)
+    for name in other_names(rows):
+        of_it = _row_metrics(of_policy(rows, name))
+        metrics |= {f"train/{name}/{key.removeprefix('train/')}": value for key, value in of_it.items()}
+    return metrics
+
+
+def _row_metrics(rows: Sequence[Experience]) -> dict[str, float]:
     scored = [row for row in rows if row.error is None and row.reward is not None]
     metrics = {"train/unscored": float(len(rows) - len(scored)), "train/samples": float(len(rows))}
     if not scored:
@@ -202,6 +212,8 @@ def record(row: Experience) -> Mapping[str, Any]:  # Any: JSON values
     prompt = getattr(row, "prompt", None)
     if prompt is not None:
         base |= {"prompt": prompt.text, "response": getattr(row, "text", ""), "answer": prompt.answer}
+    if isinstance(row, Sample) and row.others:
+        base["others"] = {name: record(each) for name, each in row.others.items()}
     if isinstance(row, Trajectory):
         base |= {"success": row.success, "truncated": row.truncated}
     if row.error is not None:

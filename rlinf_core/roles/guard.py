@@ -14,6 +14,7 @@ import torch
 from rlinf_core.errors import TrainingError
 from rlinf_core.roles.batch_file import array_bytes, write_batch
 from rlinf_core.roles.promises import expect_loss
+from rlinf_core.types import OWN
 
 if TYPE_CHECKING:
     from rlinf_core.api import LossFunction, LossTerms, PolicyOutputs, StepStats, TrainBatch
@@ -37,7 +38,7 @@ class Guard:
         self.in_a_row = 0
         self._updater = updater
         self._limit = updater.config.train.max_skipped_updates
-        self._whose = "critic" if updater.critic else "policy"
+        self._whose = "critic" if updater.critic else updater.name
         self._folder = Path(updater.config.output) / FOLDER if updater.config.output else None
         self._written = 0
         self._name = ""
@@ -138,9 +139,9 @@ class Guard:
         if self._folder is None or not self._keeps or self._written >= MOST_WRITTEN:
             return None
         self._written += 1
-        critic = "-critic" if self._whose == "critic" else ""
+        whose = "" if self._whose == OWN else f"-{self._whose}"
         part = f"-part_{self._updater.share.index}" if self._shared else ""
-        folder = self._folder / f"{self._name}-update_{self._updates}{critic}{part}"
+        folder = self._folder / f"{self._name}-update_{self._updates}{whose}{part}"
         left = self._count - len(self._rows)
         told = {"part": self._name, "model": self._whose, **facts, "rows_too_large_to_keep": left}
         write_batch(folder, self._rows, told)

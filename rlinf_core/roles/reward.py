@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from rlinf_core.api.reward import RewardItem
 from rlinf_core.errors import RewardError
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.reward_pool import PoolReward, RewardPool
-from rlinf_core.types import Sample
+from rlinf_core.types import OWN, Sample
 from rlinf_core.worker import Worker, WorkerContext, stage
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class RewardWorker(Worker):
         counts = Counter(report.verdicts)
         failures = report.failures
         for chunk in chunks:
-            whole = [sample for sample in chunk if sample.error is None]
-            scored = self.pool.score([_item(sample) for sample in whole])
-            for sample, score in zip(whole, scored, strict=True):
+            whole = [(policy, sample) for policy, sample in _said(chunk) if sample.error is None]
+            scored = self.pool.score([_item(policy, sample) for policy, sample in whole])
+            for (_, sample), score in zip(whole, scored, strict=True):
                 sample.reward, sample.reward_parts, sample.error = score.value, score.parts, score.error
                 counts.update(score.verdicts.values())
                 if score.error is not None:
@@ -83,12 +83,20 @@ class RewardWorker(Worker):
         self.pool.close()
 
 
-def _item(sample: Sample) -> RewardItem:
+def _said(chunk: Sequence[Sample]) -> Iterator[tuple[str, Sample]]:
+    """By policies."""
+    for sample in chunk:
+        yield OWN, sample
+        yield from sample.others.items()
+
+
+def _item(policy: str, sample: Sample) -> RewardItem:
     """Of a response with tools, what came after their last answer; the whole is beside it."""
     prompt = sample.prompt
     beside: dict[str, Any] = {}
     if sample.tool_calls is not None:
-        beside = {"transcript": sample.text, "tool_calls": sample.tool_calls, "returned": sample.returned}
+        beside = {"transcript": sample.text, "tool_calls": sample.tool_calls}
+        beside |= {"returned": sample.returned, "policy": policy}
     return RewardItem(
         prompt=prompt.text,
         response=sample.text if sample.reply is None else sample.reply,

@@ -9,13 +9,15 @@ from rlinf_core.agents.loop import ToolLoop
 from rlinf_core.agents.outside import AgentLoop
 from rlinf_core.agents.setup import make_turns
 from rlinf_core.agents.toolbox import Toolbox
+from rlinf_core.config.schema import of_policy
 from rlinf_core.functions import load_function
 from rlinf_core.isolated_rollout.proxy import IsolatedRollout
 from rlinf_core.isolation.program import Program
 from rlinf_core.plugins import plugins
+from rlinf_core.roles.engines import Engines
 from rlinf_core.roles.setup import build, build_model, build_tools
 from rlinf_core.roles.weights import Receiver
-from rlinf_core.types import Request, Sample, Sampling
+from rlinf_core.types import OWN, Request, Sample, Sampling
 from rlinf_core.worker import WorkerContext, stage
 
 if TYPE_CHECKING:
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
 
 
 def build_engine(config: RunConfig, device: str) -> RolloutEngine:
+    """Of all policies, where there are several."""
+    own = _engine(of_policy(config, OWN), device)
+    if not config.policies:
+        return own
+    return Engines({OWN: own} | {name: _engine(of_policy(config, name), device) for name in config.policies})
+
+
+def _engine(config: RunConfig, device: str) -> RolloutEngine:
     """In this process, or in one of the environment that the engine's plugin asks for."""
     component = cast("Component", config.rollout)
     spec = plugins().get(component.kind, component.name)
@@ -49,8 +59,9 @@ def make_loop(config: RunConfig, engine: RolloutEngine) -> ToolLoop | AgentLoop 
     agent = config.agent
     if agent.program:
         program = load_function(agent.program, "agent.program")
-        turns = make_turns(engine.model.processor(), {}, agent)
-        return AgentLoop(engine, program, turns, concurrency=agent.concurrency, episode_s=agent.episode_s)
+        each = engine.each if isinstance(engine, Engines) else {OWN: engine}
+        talks = {name: make_turns(one.model.processor(), {}, agent) for name, one in each.items()}
+        return AgentLoop(engine, program, talks, concurrency=agent.concurrency, episode_s=agent.episode_s)
     if not config.tools:
         return None
     tools = build_tools(config)
@@ -78,7 +89,9 @@ class RolloutWorker(Receiver):
 
     def weight_device(self) -> str:
         """Host memory, where another process has the device."""
-        return "cpu" if isinstance(self.engine, IsolatedRollout) else super().weight_device()
+        engines = self.engine.each.values() if isinstance(self.engine, Engines) else (self.engine,)
+        apart = any(isinstance(engine, IsolatedRollout) for engine in engines)
+        return "cpu" if apart else super().weight_device()
 
     @stage
     def generate(self, chunks: Iterator[list[Request]], *, sampling: Sampling) -> Iterator[list[Sample]]:

@@ -6,7 +6,7 @@ Axes: B rows, T decision steps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -23,7 +23,7 @@ from rlinf_core.roles.guard import Guard
 from rlinf_core.roles.promises import expect_advantages
 from rlinf_core.roles.report import TrainReport, add
 from rlinf_core.roles.scoring import pad_rows, scored_batch
-from rlinf_core.types import Experience
+from rlinf_core.types import OWN, Experience
 
 if TYPE_CHECKING:
     from rlinf_core.api import (
@@ -52,7 +52,9 @@ class Updater:
         ranks: int,
         *,
         critic: bool = False,
+        name: str = OWN,
     ) -> None:
+        self.name = name  # of the policy, among several
         self.critic = critic  # of a model that gives values and nothing else
         self.head = algorithm.needs.critic == "head" and not critic
         self.trainer = trainer
@@ -61,6 +63,7 @@ class Updater:
         self.config = config
         self.share = trainer.share or DataShare(rank, ranks)
         self.micro_batch = 0  # rows at most; 0 = as many as the budget of tokens allows
+        self.weights_version: Callable[[], int] = lambda: trainer.version  # as rows of these weights call it
         self.guard = Guard(self)
         self._imitated = 0
 
@@ -164,7 +167,7 @@ class Updater:
     def judge(self, rows: Sequence[Experience], *, several: bool) -> tuple[ScoredBatch, Advantages, Columns]:
         """Advantages of some rows, and the tensors to train on; with `several` optimizer steps ahead, old
         log-probabilities too."""
-        version = None if self.critic else self.trainer.version
+        version = None if self.critic else self.weights_version()
         batch = scored_batch(rows, version=version, max_length=self._max_length())
         source = self._old_source(rows, several)
         want: frozenset[Want] = LOGPROBS if source == "trainer" else frozenset()
@@ -203,7 +206,8 @@ class Updater:
         return "trainer" if not self.critic and (several or wanted == "recompute") else None
 
     def _stale(self, rows: Sequence[Experience]) -> bool:
-        return any(row.weight_version != self.trainer.version for row in rows)
+        version = self.weights_version()
+        return any(row.weight_version != version for row in rows)
 
     def _max_length(self) -> int:
         return self.config.sampling.max_new_tokens if task_of(self.config) == "text" else 0

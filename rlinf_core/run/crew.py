@@ -36,6 +36,7 @@ TARGETS = {
     "policy": "rlinf_core.roles.policy:PolicyWorker",
     "rollout": "rlinf_core.roles.rollout:RolloutWorker",
     "actor": "rlinf_core.roles.actor:ActorWorker",
+    "policies": "rlinf_core.roles.policies:PoliciesWorker",
     "reference": "rlinf_core.roles.reference:ReferenceWorker",
     "critic": "rlinf_core.roles.critic:CriticWorker",
     "reward": "rlinf_core.roles.reward:RewardWorker",
@@ -74,7 +75,8 @@ class Crew:
         self._spaces = spaces  # of an embodied task
         self._resident: dict[str, bool] = {}
         self._channels = 0
-        self.resizes = plugins().get(config.backend.kind, config.backend.name).provides.resize
+        resizes = plugins().get(config.backend.kind, config.backend.name).provides.resize
+        self.resizes = resizes and not config.policies
         self._talking: list[ChannelHandle] = []  # by which environments and policy talk
         self.healer: Healer | None = None
 
@@ -223,7 +225,8 @@ class Crew:
         acts = name == "rollout" and self.config.simulator is not None
         if acts:
             kwargs["spaces"] = self._spaces
-        return TARGETS["policy" if acts else name], kwargs
+        several = name == "actor" and bool(self.config.policies)
+        return TARGETS["policy" if acts else "policies" if several else name], kwargs
 
     def device(self, number: int) -> str:
         """What the process of a device calls it."""

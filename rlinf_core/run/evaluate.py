@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf_core.evaluation.results import Result, asked_how, asked_on, estimates, finite, problems_of
+from rlinf_core.policies import of_policy, other_names
 from rlinf_core.run.metrics import JsonLines
 from rlinf_core.run.output import EVALUATIONS
 from rlinf_core.types import EpisodeRequest, Experience, Request, Trajectory
@@ -96,8 +97,17 @@ def eval_metrics(rows: Sequence[Experience], primary: str) -> dict[str, float]:
     """Metrics `eval/...` of evaluation rows, means over those that could be scored.
 
     `eval/accuracy` is the mean of the first reward (`primary`) before weighting; for episodes there is
-    `eval/success` instead, the share that succeeded.
+    `eval/success` instead, the share that succeeded. Those of policies beside the run's own are named
+    `eval/POLICY/...`.
     """
+    metrics = _metrics(rows, primary)
+    for name in other_names(rows):
+        of_it = _metrics(of_policy(rows, name), primary)
+        metrics |= {f"eval/{name}/{key.removeprefix('eval/')}": value for key, value in of_it.items()}
+    return metrics
+
+
+def _metrics(rows: Sequence[Experience], primary: str) -> dict[str, float]:
     scored = [row for row in rows if row.error is None and row.reward is not None]
     metrics = {"eval/samples": float(len(rows)), "eval/unscored": float(len(rows) - len(scored))}
     if scored:

@@ -19,6 +19,7 @@ from rlinf_core.config.schema import (
 )
 from rlinf_core.errors import CheckpointError, ConfigError, DataError
 from rlinf_core.evaluation.results import Result, asked_on
+from rlinf_core.policies import of_all
 from rlinf_core.roles.setup import build, build_dataset, build_model, build_turns
 from rlinf_core.run.compose import start
 from rlinf_core.run.evaluate import Asked, Rows, Wanted, score_name, summary
@@ -132,7 +133,7 @@ def evaluate(
     if score_name(config) not in result.metrics:
         first = next((row.error for row in rows if row.error), "no response came back")
         raise DataError(f"none of {len(rows)} responses could be scored; the first: {first}")
-    tokens = sum(row.length for row in rows)
+    tokens = sum(row.length for row in of_all(rows))
     result.metrics |= {"time_s": seconds, "decisions_per_s": tokens / max(seconds, 1e-9)}
     return result, rows
 

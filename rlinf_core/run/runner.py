@@ -15,6 +15,7 @@ from rlinf_core.errors import WorkerDied
 from rlinf_core.flows.flow import StepResult, merge_reports
 from rlinf_core.flows.parts import Parts
 from rlinf_core.plugins import plugins
+from rlinf_core.policies import of_all
 from rlinf_core.roles.setup import build
 from rlinf_core.run.ahead import RunAhead
 from rlinf_core.run.batches import KeptBatches
@@ -228,7 +229,7 @@ class Runner:
         metrics["time/step"] = ended - began
         ahead = self._ahead.lag > 0
         metrics |= step_times(spans, began, ended, self.graph.devices, ahead=ahead) | self.steering.predicted
-        tokens = sum(row.length for row in result.rows)
+        tokens = sum(row.length for row in of_all(result.rows))
         metrics["util/tokens_per_s"] = tokens / metrics["time/step"]
         metrics["util/samples_per_s"] = len(result.rows) / metrics["time/step"]
         every = self.config.eval.every

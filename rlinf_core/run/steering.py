@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlinf_core.comm.packing import pack
+from rlinf_core.policies import of_all
 from rlinf_core.run.candidates import PROFILE
 from rlinf_core.run.metrics import JsonLines
 from rlinf_core.run.observe import measurements
@@ -125,7 +126,7 @@ class Steering:
         plan, graph = self.graph.plan, self.planning.graph
         return Observed(
             step_s=ended - began,
-            work=float(sum(row.length for row in result.rows)),
+            work=float(sum(row.length for row in of_all(result.rows))),
             measurements=measurements(
                 _played(spans) if graph.ahead else spans,
                 plan,

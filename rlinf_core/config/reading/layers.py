@@ -9,10 +9,19 @@ from typing import Any
 
 from rlinf_core.cluster.placement import component_names
 from rlinf_core.config.reading.shorthands import Shorthands
-from rlinf_core.config.schema import COMPONENT_LISTS, COMPONENTS, RIVALS, SCALARS, SECTIONS
+from rlinf_core.config.schema import (
+    COMPONENT_LISTS,
+    COMPONENTS,
+    POLICY_COMPONENTS,
+    POLICY_SECTIONS,
+    RIVALS,
+    SCALARS,
+    SECTIONS,
+)
 from rlinf_core.errors import suggest
 
 Tree = dict[str, Any]  # Any: YAML values
+_POLICY = "'policies: {NAME: {model: {path: FOLDER}}}'"
 
 
 @dataclass(frozen=True)
@@ -78,22 +87,52 @@ class _Merger:
             self._component(tree, section, section, value)
         elif section in COMPONENT_LISTS:
             self._component_list(section, value)
+        elif section == "policies":
+            self._policies(value)
         elif section in SECTIONS:
-            self._plain(section, value)
+            self._plain(self.merged.tree, section, section, value)
         else:
-            known = [*COMPONENTS, *COMPONENT_LISTS, *SECTIONS, *SCALARS]
+            known = [*COMPONENTS, *COMPONENT_LISTS, "policies", *SECTIONS, *SCALARS]
             self.merged.problems.append(
                 f"{section}: unknown section (from {self.origin}); there are: {', '.join(known)}."
                 f"{suggest(section, known)}"
             )
 
-    def _plain(self, section: str, value: Any) -> None:
+    def _plain(self, tree: Tree, slot: str, key: str, value: Any) -> None:
         if value is None:
-            self._drop(self.merged.tree, section, section)
+            self._drop(tree, slot, key)
         elif isinstance(value, Mapping):
-            self._deep(self.merged.tree.setdefault(section, {}), section, value)
+            self._deep(tree.setdefault(slot, {}), key, value)
         else:
-            self._problem(section, f"needs keys below it, such as '{section}: {{KEY: VALUE}}', got {value!r}")
+            self._problem(key, f"needs keys below it, such as '{slot}: {{KEY: VALUE}}', got {value!r}")
+
+    def _policies(self, value: Any) -> None:
+        tree = self.merged.tree
+        if value is None:
+            self._drop(tree, "policies", "policies")
+        elif isinstance(value, Mapping):
+            for name, settings in value.items():
+                self._policy(tree.setdefault("policies", {}), str(name), settings)
+        else:
+            self._problem("policies", f"needs names with keys below them, such as {_POLICY}, got {value!r}")
+
+    def _policy(self, policies: Tree, name: str, settings: Any) -> None:
+        here = f"policies.{name}"
+        if settings is None:
+            self._drop(policies, name, here)
+            return
+        if not isinstance(settings, Mapping):
+            self._problem(here, f"needs keys below it, such as {_POLICY}, got {settings!r}")
+            return
+        policy = policies.setdefault(name, {})
+        self.merged.origins.setdefault(here, self.origin)
+        for key, value in settings.items():
+            if key in POLICY_COMPONENTS:
+                self._component(policy, key, f"{here}.{key}", value)
+            elif key in POLICY_SECTIONS:
+                self._plain(policy, key, f"{here}.{key}", value)
+            else:
+                self._set(policy, str(key), f"{here}.{key}", value)
 
     def _placement(self, placed: Tree, value: Mapping[Any, Any]) -> None:
         """A component that this layer places leaves the entries of lower layers."""
@@ -156,7 +195,7 @@ class _Merger:
 
     def _options(self, key: str, value: Any) -> Tree | None:
         """A component's options, shorthands expanded."""
-        section = key.partition(".")[0]
+        section = key.rpartition(".")[2] if key.startswith("policies.") else key.partition(".")[0]
         if isinstance(value, str):
             return self.shorthands.expand(section, value)
         if not isinstance(value, Mapping):

@@ -19,7 +19,7 @@ from rlinf_core.agents.episode import Episode
 from rlinf_core.agents.formats import JsonFormat
 from rlinf_core.agents.outside import AgentLoop
 from rlinf_core.agents.turns import Turns
-from rlinf_core.types import Request, Sample, Sampling
+from rlinf_core.types import OWN, Request, Sample, Sampling
 
 
 class Speaking(Scripted):
@@ -78,7 +78,7 @@ def run() -> Iterator[Callable[..., list[Sample]]]:
     ) -> list[Sample]:
         turns = Turns(Chat(), JsonFormat({}), "chat", 100)
         engine = cast("Any", Speaking(say))
-        loop = AgentLoop(engine, program, turns, concurrency=concurrency, episode_s=episode_s)
+        loop = AgentLoop(engine, program, {OWN: turns}, concurrency=concurrency, episode_s=episode_s)
         loops.append(loop)
         sampling = Sampling(max_new_tokens=max_new_tokens)
         chunks = list(loop.generate(asked or [[request()]], sampling))
