@@ -55,7 +55,7 @@ class Conversation:
                 said = self.turns.said(messages[len(branch.messages) :])
                 branch.messages = list(messages)
                 return branch, answered(begun_of(branch.sample), said)
-        ids = np.asarray(self.turns.processor.encode_prompt(list(messages)), np.int64)
+        ids = np.asarray(self.turns.opening(messages), np.int64)
         branch = Branch(ids, list(messages))
         self.branches.append(branch)
         return branch, None

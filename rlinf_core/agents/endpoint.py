@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 HOST = "127.0.0.1"
+_ENDS = 500  # and above: the rollout has ended, not the caller's mistake
+_log = logging.getLogger(__name__)
 LARGEST = 16 << 20  # bytes of a call
 Json = dict[str, Any]  # Any: JSON values
 
@@ -59,6 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
             call = self._read()
             choice, usage = self.server.complete(self._key(), call)
         except CallError as err:
+            if err.status < _ENDS:
+                _log.warning("a call of the agent was refused (%d): %s", err.status, err)
             self._send(err.status, _error(str(err)))
             return
         model = call.get("model") or self.server.models[0]

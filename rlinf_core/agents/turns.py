@@ -6,7 +6,7 @@ Axes: T response tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -45,6 +45,17 @@ class Turns:
         if self.style == "plain":
             return self.processor.encode_text(self.form.read(short))
         return self.processor.encode_turn([{"role": "tool", "content": result} for result in short])
+
+    def opening(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of a conversation before the model's first own turn; what assistants said in it is not its."""
+        heard = list(takewhile(lambda each: each["role"] != "assistant", messages))
+        if self.style == "chat" or len(heard) == len(messages):
+            return self.processor.encode_prompt(list(messages))
+        ids = self.processor.encode_prompt(heard or "")
+        for role, group in groupby(messages[len(heard) :], key=lambda each: each["role"]):
+            said = list(group)
+            ids += self._spoken(said, "") if role == "assistant" else self.said(said)
+        return ids
 
     def said(self, messages: Sequence[Message]) -> list[int]:
         """Ids of what others say after a turn of the model that has ended."""

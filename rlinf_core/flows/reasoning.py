@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.comm.stream import Stream
 from rlinf_core.flows.flow import Flow, Played, StepResult, keep_in, row_metrics, warnings, work_apart
 from rlinf_core.flows.selection import unselected
+from rlinf_core.policies import of_all
 from rlinf_core.roles.weight_sync import WeightSync
 
 if TYPE_CHECKING:
@@ -146,11 +147,20 @@ def _against(greedy: Sequence[Experience]) -> Callable[[list[Experience]], list[
 
 def _told(rows: list[Experience], found: dict[str, float]) -> StepResult:
     metrics = row_metrics(rows) | found
-    return StepResult(rows, metrics, [*warnings(metrics), *_cut(metrics)])
+    return StepResult(rows, metrics, [*warnings(metrics), *_cut(metrics), *_unscored(rows)])
 
 
 def _verdicts(reports: Sequence[RewardReport]) -> dict[str, float]:
     return {f"train/verdict_{verdict}": float(count) for verdict, count in reports[0].verdicts.items()}
+
+
+def _unscored(rows: list[Experience]) -> list[str]:
+    errors = [row.error for row in of_all(rows) if row.error is not None]
+    return (
+        [f"{len(errors)} samples had no reward and were not trained; the first: {errors[0]}"]
+        if errors
+        else []
+    )
 
 
 def _cut(metrics: dict[str, float]) -> list[str]:

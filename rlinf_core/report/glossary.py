@@ -13,6 +13,7 @@ MEANINGS = {
     "eval/samples": "held-out rows",
     "eval/truncated": "share of held-out rows that a length or time limit cut",
     "eval/unscored": "held-out rows whose reward could not be computed",
+    "eval/POLICY/NAME": "the same of a policy beside the run's own",
     "train/reward": "mean reward of all scored rows of the step, as it was scored",
     "train/reward_std": "standard deviation of these rewards",
     "train/reward_NAME": "mean of one part of the reward, before its weight",
@@ -64,6 +65,7 @@ MEANINGS = {
     "train/staleness_mean": "steps by which the weights of trained decisions were behind, on average",
     "train/staleness_max": "the most of them",
     "train/stale_rows": "rows that were too old and not trained on",
+    "train/POLICY/NAME": "the same of a policy beside the run's own",
     "time/step": "seconds of the whole step",
     "time/eval": "seconds of an evaluation",
     "time/sync": "seconds until those who act had the new weights",
@@ -101,6 +103,9 @@ ABOUT = {
 
 def meaning(name: str) -> str:
     """Of a metric; empty for one that is not known, such as a plugin's own."""
+    group, policy, own = (*name.split("/", 2), "", "")[:3]
+    if own and (known := meaning(f"{group}/{own}")):
+        return f"{known}; of policy {policy}"
     return MEANINGS.get(name) or next((text for pattern, text in _patterns() if pattern.fullmatch(name)), "")
 
 
