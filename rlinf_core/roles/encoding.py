@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ FindPrompt = Callable[[int], Prompt]
 
 
 def told(value: Any, arrays: Arrays, kinds: Kinds) -> Any:  # Any: what a row holds, and JSON values
-    """A value of these kinds as JSON; arrays are appended. A prompt that is of no kind is told by its place
-    in the dataset."""
+    """A value of these kinds as JSON; arrays are appended. Of a prompt that is of no kind its tokens are
+    told, and of the rest where it is in the dataset."""
     if isinstance(value, np.ndarray):
         arrays.append(value)
         return {"array": len(arrays) - 1}
@@ -31,7 +31,8 @@ def told(value: Any, arrays: Arrays, kinds: Kinds) -> Any:  # Any: what a row ho
             parts = {item.name: told(getattr(value, item.name), arrays, kinds) for item in fields(value)}
             return {kind: parts}
     if isinstance(value, Prompt):
-        return {"prompt": value.index}
+        ids = told(value.token_ids, arrays, kinds)
+        return {"prompt": {"index": value.index, "token_ids": ids, "pictured": bool(value.images)}}
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -48,6 +49,9 @@ def untold(
         return arrays[value["array"]]
     ((kind, parts),) = value.items()
     if kind == "prompt" and prompt is not None:
-        return prompt(parts)
+        row, ids = prompt(parts["index"]), untold(parts["token_ids"], arrays, kinds)
+        images = row.images if parts["pictured"] else ()
+        same = len(images) == len(row.images) and np.array_equal(row.token_ids, ids)
+        return row if same else replace(row, token_ids=ids, images=images)
     found = {name: untold(item, arrays, kinds, prompt) for name, item in parts.items()}
     return found if kind == "mapping" else kinds[kind](**found)

@@ -161,7 +161,9 @@ class Scaling:
         crew = self._graph.crew
         plan = scaled(self._graph.plan, self._planning.graph, self._planning.cluster, wish.ranks)
         if not crew.resizes:
-            refuse_fixed(plan, self._graph.plan, self._planning.graph, self._config.backend.name)
+            several = "an actor of several policies"
+            what = several if self._config.policies else f"backend {self._config.backend.name!r}"
+            refuse_fixed(plan, self._graph.plan, self._planning.graph, what)
         return plan
 
     def _is_ready(self, step: int, pending: Pending) -> bool:

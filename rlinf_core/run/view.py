@@ -92,6 +92,7 @@ class View:
             self._first_accuracy = accuracy
         self.console.print(
             f"step {step}: [bold]held-out {name} {accuracy:.1%}[/] on {len(rows)} problems{was}"
+            + "".join(f"  {policy} {each:.1%}" for policy, each in _of_others(metrics, "eval", name))
         )
         if step in (0, self.config.train.steps):
             self._table(rows)
@@ -175,7 +176,15 @@ def _facts(metrics: dict[str, float]) -> str:
         ("mismatch", "train/logprob_mismatch", "{:.1e}"),
         ("tokens/s", "util/tokens_per_s", "{:,.0f}"),
     ]
-    return "  ".join(f"{label} {form.format(metrics[key])}" for label, key, form in named if key in metrics)
+    facts = [f"{label} {form.format(metrics[key])}" for label, key, form in named if key in metrics]
+    facts += [f"{policy}'s reward {each:.3f}" for policy, each in _of_others(metrics, "train", "reward")]
+    return "  ".join(facts)
+
+
+def _of_others(metrics: dict[str, float], group: str, name: str) -> list[tuple[str, float]]:
+    """A metric of policies beside the run's own."""
+    found = re.compile(f"{group}/([^/]+)/{name}")
+    return [(match[1], value) for key, value in metrics.items() if (match := found.fullmatch(key))]
 
 
 def _score(metrics: dict[str, float]) -> tuple[str, float] | None:

@@ -42,13 +42,13 @@ def scaled(plan: Plan, graph: Graph, cluster: Cluster, counts: Mapping[str, int]
     return Plan(parts, plan.stages)
 
 
-def refuse_fixed(plan: Plan, before: Plan, graph: Graph, backend: str) -> None:
-    """Raises `ConfigError` for other ranks of what trains, with a backend that cannot change them."""
+def refuse_fixed(plan: Plan, before: Plan, graph: Graph, what: str) -> None:
+    """Raises `ConfigError` for other ranks of what trains, where `what` it is cannot change them."""
     name = graph.placed[-1].name
     if plan.assignments[name].devices != before.assignments[name].devices:
         raise ConfigError(
-            f"{name}: backend {backend!r} cannot change its number of ranks while a run goes on; end the run "
-            "and go on with other ranks by rlinf train --resume"
+            f"{name}: {what} cannot change its number of ranks while a run goes on; end the run and go on with "
+            "other ranks by rlinf train --resume"
         )
 
 

@@ -81,6 +81,22 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     assert found[4] == made[4]
 
 
+def test_prompts_that_an_agent_wrote_and_what_others_said_come_back(tmp_path: Path) -> None:
+    pictured = Prompt(1, np.array([1, 9]), "p", images=(np.zeros((2, 2, 3), np.uint8),))
+    own = sample(prompt=Prompt(1, np.array([5, 6, 7]), "p"))
+    own.others = {"judge": sample(prompt=Prompt(1, np.array([8]), "p"), returned=0.5)}
+    write_rows(tmp_path / "rows", {0: Played([own, sample(prompt=pictured)], [])})
+    made, _ = read_rows(tmp_path / "rows", [PROMPTS[0], pictured].__getitem__)
+    row, other = made[0].rows
+    assert isinstance(row, Sample)
+    assert isinstance(other, Sample)
+    assert (row.prompt.token_ids.tolist(), row.prompt.images) == ([5, 6, 7], ())
+    assert other.prompt is pictured
+    judge = row.others["judge"]
+    assert (judge.prompt.token_ids.tolist(), judge.returned) == ([8], 0.5)
+    assert judge.logprobs.dtype == np.float32
+
+
 def test_responses_that_have_begun_come_back_as_they_were(tmp_path: Path) -> None:
     begun = Begun(np.array([4, 5]), np.array([-0.5, -1.0], dtype=np.float32), np.array([1, 2]))
     going = [Request(PROMPTS[1], 4, 0, 2**63, begun), Request(PROMPTS[0], 5, 1, 7)]

@@ -102,6 +102,6 @@ def test_devices_of_another_type_are_left_alone() -> None:
 
 def test_a_backend_that_stays_as_it_is_says_how_to_go_on() -> None:
     before = plan(rollout=(0,), actor=(0,))
-    refuse_fixed(scaled(before, TEXT, FOUR, {"rollout": 2}), before, TEXT, "stiff")
+    refuse_fixed(scaled(before, TEXT, FOUR, {"rollout": 2}), before, TEXT, "backend 'stiff'")
     with pytest.raises(ConfigError, match="backend 'stiff' cannot change"):
-        refuse_fixed(scaled(before, TEXT, FOUR, {"actor": 2}), before, TEXT, "stiff")
+        refuse_fixed(scaled(before, TEXT, FOUR, {"actor": 2}), before, TEXT, "backend 'stiff'")
