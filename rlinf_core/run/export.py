@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rlinf_core.errors import CheckpointError, ConfigError
 from rlinf_core.roles.actor import ActorWorker
 from rlinf_core.roles.environment import EnvironmentWorker
+from rlinf_core.roles.policies import PoliciesWorker
 from rlinf_core.run.checkpoint import BEST, LATEST, Checkpoint, CheckpointStore
 from rlinf_core.run.output import CHECKPOINTS, put_in_place
 from rlinf_core.run.resuming import refuse_other_backend
@@ -51,7 +52,8 @@ def export(config: RunConfig, checkpoint: Checkpoint, output: Path, form: str = 
 
 def _export(config: RunConfig, checkpoint: Checkpoint, folder: Path, form: str) -> None:
     refuse_other_backend(checkpoint, config)
-    actor = ActorWorker(WorkerContext(name="actor[0]"), config, spaces=find_spaces(config))
+    kind = PoliciesWorker if config.policies else ActorWorker
+    actor = kind(WorkerContext(name="actor[0]"), config, spaces=find_spaces(config))
     try:
         actor.trainer.load(checkpoint.path / "actor")
         actor.export(str(folder))

@@ -47,8 +47,8 @@ def refuse_fixed(plan: Plan, before: Plan, graph: Graph, what: str) -> None:
     name = graph.placed[-1].name
     if plan.assignments[name].devices != before.assignments[name].devices:
         raise ConfigError(
-            f"{name}: {what} cannot change its number of ranks while a run goes on; end the run and go on with "
-            "other ranks by rlinf train --resume"
+            f"{name}: {what} cannot change its number of ranks while a run goes on; end the run and go on "
+            "with other ranks by rlinf train --resume"
         )
 
 

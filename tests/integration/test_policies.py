@@ -107,7 +107,8 @@ def test_a_resumed_run_goes_on_with_both_bit_for_bit(
     (parts / "checkpoints" / "latest").unlink()
     (parts / "checkpoints" / "latest").symlink_to("step_2")
     assert command("train", "--resume", str(parts)).code == 0
-    one, other = exported(whole), exported(parts)
+    assert command("export", str(parts), "--output", str(tmp_path / "again" / "export")).code == 0
+    one, other = exported(whole), exported(tmp_path / "again")
     for name in ("policy", "speaker"):
         assert all(torch.equal(one[name][weight], other[name][weight]) for weight in one[name])
 
