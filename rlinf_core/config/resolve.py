@@ -17,7 +17,7 @@ from rlinf_core.config.options import DEFAULTS, RECIPES
 from rlinf_core.config.reading.convert import convert, convert_field
 from rlinf_core.config.reading.derived import inherited, with_prompts
 from rlinf_core.config.reading.layers import Layer, Merged, Tree, merge
-from rlinf_core.config.reading.policies import own_key, policy_components, read_policies
+from rlinf_core.config.reading.policies import policy_components, read_policies
 from rlinf_core.config.reading.shorthands import Shorthands
 from rlinf_core.config.schema import (
     COMPONENT_LISTS,
@@ -256,7 +256,6 @@ class _Resolver:
             for section in POLICY_SECTIONS:
                 self._note(getattr(policy, section), f"policies.{name}.{section}", origins)
             origins[f"policies.{name}.warm_start"] = self.merged.origin(f"policies.{name}.warm_start")
-        origins |= {key: origins[own_key(key)] for key in origins if _inherited(key, origins)}
         for key in SCALARS:
             value = getattr(config, key)
             below = [f"{key}.{name}" for name in value] if isinstance(value, Mapping) else []
@@ -274,11 +273,6 @@ class _Resolver:
 
     def _problem(self, text: str) -> None:
         self.merged.problems.append(text)
-
-
-def _inherited(key: str, origins: Mapping[str, str]) -> bool:
-    """Whether a policy has a setting of the run."""
-    return key.startswith("policies.") and origins[key] == "default" and own_key(key) in origins
 
 
 def components(config: RunConfig) -> list[tuple[str, Component]]:

@@ -42,9 +42,13 @@ def _policy(
     before = len(merged.problems)
     made: dict[str, Any] = {}
     for section in POLICY_COMPONENTS:
-        whole = _with_own(tree.get(section, {}), merged.tree.get(section, {}))
-        made[section] = build(f"{key}.{section}", section, whole)
+        own, run = tree.get(section, {}), merged.tree.get(section, {})
+        if own.get("name", run.get("name")) == run.get("name"):
+            own = {**run, **own}
+            _inherit(key, section, merged)
+        made[section] = build(f"{key}.{section}", section, own)
     for section in POLICY_SECTIONS:
+        _inherit(key, section, merged)
         made[section] = _section(f"{key}.{section}", tree.get(section, {}), parts[section], merged)
     for name in set(tree) - {*POLICY_COMPONENTS, *POLICY_SECTIONS}:
         if name == "warm_start":
@@ -58,11 +62,11 @@ def _policy(
     return None if len(merged.problems) > before else PolicyConfig(**made)
 
 
-def _with_own(tree: Tree, run: Tree) -> Tree:
-    """A component's settings above the run's, where it is the same plugin."""
-    if tree.get("name", run.get("name")) != run.get("name"):
-        return tree
-    return {**run, **tree}
+def _inherit(key: str, section: str, merged: Merged) -> None:
+    """What is not set came from where the run's did; paths are looked for there too."""
+    for name, origin in list(merged.origins.items()):
+        if name.startswith(f"{section}."):
+            merged.origins.setdefault(f"{key}.{name}", origin)
 
 
 def _section(key: str, tree: Tree, run: Any, merged: Merged) -> Any:  # Any: a section's dataclass
@@ -77,11 +81,6 @@ def _section(key: str, tree: Tree, run: Any, merged: Merged) -> Any:  # Any: a s
                 f"{suggest(name, known)}"
             )
     return replace(run, **changed)
-
-
-def own_key(key: str) -> str:
-    """Of a policy's setting, the run's."""
-    return key.split(".", 2)[2]
 
 
 def policy_components(policies: Mapping[str, PolicyConfig]) -> Iterator[tuple[str, Component]]:

@@ -136,6 +136,7 @@ SPECS: list[PluginSpec] = [
         name="bare", summary="", target="x:X", provides=RolloutCapabilities(False, False, False, False)
     ),
     ModelSpec(name="hf_lm", summary="", target="x:X", config=LmConfig, provides=ModelCapabilities(lora=True)),
+    ModelSpec(name="filed", summary="", target="x:X", config=FileConfig),
     ModelSpec(
         name="mlp",
         summary="",

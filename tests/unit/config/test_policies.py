@@ -56,6 +56,15 @@ def test_settings_come_from_where_they_were_set(run: Any) -> None:
     assert origins["policies.judge.warm_start"] == "default"
 
 
+def test_a_path_that_a_policy_inherits_lies_beside_the_recipe_too(run: Any, tmp_path: Any) -> None:
+    (tmp_path / "rows.jsonl").touch()
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("model: {name: filed, path: rows.jsonl}\npolicies: {judge: {}}\n")
+    config = run(config=(recipe,), data="sort_digits", reward=("exact",))
+    assert config.policies["judge"].model == config.model
+    assert config.model.config.path == str(tmp_path / "rows.jsonl")
+
+
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
