@@ -1,0 +1,66 @@
+"""How the trainings of pages are cut short, so that they still go through everything and leave what comes after
+them on the page something to work on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from docs_blocks import ROOT
+
+TRAINS = ("rlinf train", "rlinf sft")
+OF_RUNS = ("rlinf export", "rlinf eval", "rlinf compare", "rlinf report", "rlinf replay")
+OF_TEXT = "sampling.max_new_tokens=4"
+SHORT = f"train.steps=1 train.prompts_per_step=4 warm_start.steps=0 eval.samples=4 eval.every=0 {OF_TEXT}"
+INLINE = "engine=inline ranks=1"
+APART = "ranks=2"  # of runs on several devices
+PLACED = re.compile(r"--mode|--ranks [2-9]|\b(mode|placement|plan)\b[.=]")
+EPISODES = 2  # recorded, at most
+RECIPES = ROOT / "rlinf_core/config/recipes"
+
+
+def composed(text: str) -> str:
+    """The command that checks the settings of a training and starts nothing."""
+    text = text.replace("rlinf train", "rlinf config show", 1)
+    return text.replace("rlinf sft", "rlinf config show --algo sft", 1)
+
+
+def runs_before(text: str) -> list[str]:
+    """The folders of runs that have to be there."""
+    if text.startswith(OF_RUNS):
+        return [each for each in re.sub(r"(?:--output|-o) \S+", "", text).split() if each.startswith("runs/")]
+    return re.findall(r"--resume (\S+)", text)
+
+
+def output_of(text: str) -> str:
+    """The folder that a training writes, as a pattern where the command names none."""
+    named = re.search(r"(?:--output|--resume) (\S+)", text)
+    return named[1] if named else "runs/*"
+
+
+def shortened(text: str, folder: Path) -> str:
+    """A command of a page, in the folder that has the page's files."""
+    if text.startswith("rlinf eval"):
+        return f"{text} {INLINE}"
+    if text.startswith("rlinf demos record"):
+        return re.sub(r"--episodes (\d+)", lambda found: f"--episodes {min(int(found[1]), EPISODES)}", text)
+    if not text.startswith(TRAINS):
+        return text
+    if "--resume" in text:
+        return f"{text} train.steps=2"
+    short = f"{SHORT} {APART if PLACED.search(text) else INLINE}"
+    if _embodied(text, folder):
+        short = short.replace(f" {OF_TEXT}", "")
+    if "--algo dapo" in text:  # takes groups that differ only: a model that never succeeds has none
+        short += " warm_start.steps=100 train.prompts_per_step=1 sampling.max_new_tokens=8"
+    if "train.mini_batches" not in text:
+        short += " train.mini_batches=1"
+    return f"{text} {short}"
+
+
+def _embodied(text: str, folder: Path) -> bool:
+    """Whether a command trains in a simulator."""
+    named = [folder / name for name in re.findall(r"[\w./-]+\.yaml", text)]
+    named += [RECIPES / f"{name}.yaml" for name in re.findall(r"--recipe (\S+)", text)]
+    settings = [path.read_text() for path in named if path.exists()]
+    return "--simulator" in text or any(re.search("^simulator:", each, re.MULTILINE) for each in settings)
