@@ -1,5 +1,5 @@
-"""How the trainings of pages are cut short, so that they still go through everything and leave what comes after
-them on the page something to work on."""
+"""How trainings of pages are cut short: they go through everything, and leave later commands something to
+work on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ OF_RUNS = ("rlinf export", "rlinf eval", "rlinf compare", "rlinf report", "rlinf
 OF_TEXT = "sampling.max_new_tokens=4"
 SHORT = f"train.steps=1 train.prompts_per_step=4 warm_start.steps=0 eval.samples=4 eval.every=0 {OF_TEXT}"
 INLINE = "engine=inline ranks=1"
-APART = "ranks=2"  # of runs on several devices
-PLACED = re.compile(r"--mode|--ranks [2-9]|\b(mode|placement|plan)\b[.=]")
+PLACED = re.compile(r"--mode|--ranks [2-9]|\b(mode|placement|plan)\b[.=]")  # on two devices
+SOLVABLE = (  # for what takes groups that differ only: a model that never succeeds has none
+    "data.digits=2 warm_start.steps=40 warm_start.batch_size=32 train.prompts_per_step=1 "
+    "sampling.max_new_tokens=8"
+)
 EPISODES = 2  # recorded, at most
 RECIPES = ROOT / "rlinf_core/config/recipes"
 
@@ -48,14 +51,21 @@ def shortened(text: str, folder: Path) -> str:
         return text
     if "--resume" in text:
         return f"{text} train.steps=2"
-    short = f"{SHORT} {APART if PLACED.search(text) else INLINE}"
+    short = f"{SHORT} {_places(text)}"
     if _embodied(text, folder):
-        short = short.replace(f" {OF_TEXT}", "")
-    if "--algo dapo" in text:  # takes groups that differ only: a model that never succeeds has none
-        short += " warm_start.steps=100 train.prompts_per_step=1 sampling.max_new_tokens=8"
+        short = short.replace(OF_TEXT, "video.episodes=1")
+    if "--algo dapo" in text:
+        short += f" {SOLVABLE}"
     if "train.mini_batches" not in text:
         short += " train.mini_batches=1"
     return f"{text} {short}"
+
+
+def _places(text: str) -> str:
+    """In one process, unless the command chooses an engine, or a component may have several ranks."""
+    ranks = 2 if PLACED.search(text) else 1
+    one = ranks == 1 or "--mode disaggregated" in text
+    return f"engine=inline ranks={ranks}" if one and "--engine" not in text else f"ranks={ranks}"
 
 
 def _embodied(text: str, folder: Path) -> bool:

@@ -118,10 +118,11 @@ class Shell:
             assert re.search(rf"^{pattern}$", told, re.MULTILINE), f"$ {text}\nno {line!r} in\n{told}"
 
     def _installed(self, text: str) -> str:
-        """A command that installs a page's own package, or has pytest check it, for the folder of this page."""
+        """A command that installs or checks the page's own package, for this folder."""
         if text.startswith("pip install -e "):
             options = f"-q --no-deps --no-build-isolation --target {self.site}"
-            return f"{sys.executable} -m pip install {options} {text.removeprefix('pip install -e ')}"
+            package = text.removeprefix("pip install -e ").removesuffix(" pytest")  # which is here
+            return f"{sys.executable} -m pip install {options} {package}"
         if text.startswith("pytest "):
             return f"{text} -q -p no:cacheprovider -c /dev/null --rootdir ."
         return text

@@ -7,8 +7,8 @@ one is a program; YAML is accepted as settings, plan, profile or cluster. `docs_
 marked that cannot run.
 
 The settings of a training are checked as they are, and it runs cut short by settings added at its end
-(`docs_runs`). Commands are forks of one process that has imported what they need (`docs_warm`); the nightly tests
-start each one anew. A page's own package is installed into a folder on the path.
+(`docs_runs`). Commands are forks of one process that has imported what they need (`docs_warm`); the nightly
+tests start each one anew. A page's own package is installed into a folder on the path.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from docs_blocks import (
     NOT_RUN,
     PLAIN,
     ROOT,
-    SHELL,
     STARTS_AS_MARK,
     Block,
     Command,
