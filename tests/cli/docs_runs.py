@@ -12,8 +12,7 @@ TRAINS = ("rlinf train", "rlinf sft")
 OF_RUNS = ("rlinf export", "rlinf eval", "rlinf compare", "rlinf report", "rlinf replay")
 OF_TEXT = "sampling.max_new_tokens=4"
 SHORT = f"train.steps=1 train.prompts_per_step=4 warm_start.steps=0 eval.samples=4 eval.every=0 {OF_TEXT}"
-INLINE = "engine=inline ranks=1"
-PLACED = re.compile(r"--mode|--ranks [2-9]|\b(mode|placement|plan)\b[.=]")  # on two devices
+PLACED = re.compile(r"--mode\b|--ranks [2-9]|\b(mode|placement|plan)\b[.=]")  # on two devices
 SOLVABLE = (  # for what takes groups that differ only: a model that never succeeds has none
     "data.digits=2 warm_start.steps=40 warm_start.batch_size=32 train.prompts_per_step=1 "
     "sampling.max_new_tokens=8"
@@ -41,19 +40,21 @@ def output_of(text: str) -> str:
     return named[1] if named else "runs/*"
 
 
-def shortened(text: str, folder: Path) -> str:
-    """A command of a page, in the folder that has the page's files."""
+def shortened(text: str, folder: Path, *, inline: bool) -> str:
+    """A command of a page, in the folder that has the page's files; `inline`: in one process if it can be."""
     if text.startswith("rlinf eval"):
-        return f"{text} {INLINE}"
+        return f"{text} {_places(text, inline)}"
     if text.startswith("rlinf demos record"):
         return re.sub(r"--episodes (\d+)", lambda found: f"--episodes {min(int(found[1]), EPISODES)}", text)
     if not text.startswith(TRAINS):
         return text
     if "--resume" in text:
         return f"{text} train.steps=2"
-    short = f"{SHORT} {_places(text)}"
+    short = f"{SHORT} {_places(text, inline)}"
     if _embodied(text, folder):
         short = short.replace(OF_TEXT, "video.episodes=1")
+    elif inline:
+        short += " reward_pool.workers=0"
     if "--algo dapo" in text:
         short += f" {SOLVABLE}"
     if "train.mini_batches" not in text:
@@ -61,11 +62,11 @@ def shortened(text: str, folder: Path) -> str:
     return f"{text} {short}"
 
 
-def _places(text: str) -> str:
-    """In one process, unless the command chooses an engine, or a component may have several ranks."""
+def _places(text: str, inline: bool) -> str:
+    """On one device, or on two in separate processes where the command says how components share them."""
     ranks = 2 if PLACED.search(text) else 1
-    one = ranks == 1 or "--mode disaggregated" in text
-    return f"engine=inline ranks={ranks}" if one and "--engine" not in text else f"ranks={ranks}"
+    one = ranks == 1 or "--mode disaggregated" in text  # a component of two ranks is two processes
+    return f"engine=inline ranks={ranks}" if inline and one and "--engine" not in text else f"ranks={ranks}"
 
 
 def _embodied(text: str, folder: Path) -> bool:

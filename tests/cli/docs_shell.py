@@ -110,12 +110,15 @@ class Shell:
         if not refused:
             for run in runs_before(text):
                 self._ensure_run(run)
-            text = self._installed(shortened(text, self.folder))
+            text = self._installed(self._short(text))
         told = self._run(text, fails=refused)
         assert not trains or list(self.folder.glob(f"{output_of(text)}/metrics.jsonl")), f"no record: {text}"
         for line in expected:
             pattern = ".*".join(re.escape(part) for part in line.rstrip().split("..."))
             assert re.search(rf"^{pattern}$", told, re.MULTILINE), f"$ {text}\nno {line!r} in\n{told}"
+
+    def _short(self, text: str) -> str:
+        return shortened(text, self.folder, inline=self.warm is not None)
 
     def _installed(self, text: str) -> str:
         """A command that installs or checks the page's own package, for this folder."""
@@ -151,7 +154,7 @@ class Shell:
 
     def _ensure_run(self, output: str) -> None:
         if not (self.folder / output).exists():
-            self._run(shortened(f"rlinf train --output {output}", self.folder))
+            self._run(self._short(f"rlinf train --output {output}"))
 
     def _run(self, text: str, *, fails: bool = False) -> str:
         """What it printed; asserts that it ends well, or as by a mistake."""

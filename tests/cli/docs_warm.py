@@ -7,7 +7,6 @@ have installed in its own folder.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import json
@@ -106,18 +105,18 @@ def _become(words: list[str], folder: str, environment: dict[str, str], files: l
         _main(words)()
         code = 0
     except SystemExit as end:
-        code = int(end.code or 0)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
-    with contextlib.suppress(BaseException):
-        leave(code)
-    os._exit(code)
+    leave(code)
 
 
 def _main(words: list[str]) -> Callable[[], object]:
     sys.argv = words[1:] if words[0] == "python" else words
     if words[0] == "python":
-        return lambda: runpy.run_path(words[1], run_name="__main__")
+        return lambda: runpy.run_path(str(Path(words[1]).resolve()), run_name="__main__")
     if words[0] == "pytest":
         import pytest
 

@@ -172,6 +172,15 @@ def test_a_comment_further_up_is_no_mark():
     assert STARTS_AS_MARK.findall("<!-- not run -->") == ["<!-- not run -->"]
 
 
+def test_a_fork_has_a_folder_an_environment_and_an_end_of_its_own(warm, tmp_path):
+    program = "import os, sys\nprint(os.getcwd(), os.environ['HOME'], sys.argv)\nsys.exit('no more')\n"
+    (tmp_path / "program.py").write_text(program)
+    here = {**environment_of_pages(), "PYTHONPATH": "", "HOME": "elsewhere"}
+    done = warm.run(["python", "program.py", "a"], tmp_path, here)
+    assert (done.returncode, done.stderr) == (1, "no more\n")
+    assert done.stdout == f"{tmp_path} elsewhere ['program.py', 'a']\n"
+
+
 def _leaves(group: Group, path: str) -> Iterator[tuple[str, set[str]]]:
     """Path and long flags of every command."""
     for name in group.list_commands(None):
