@@ -58,15 +58,19 @@ def refuse_used(output: Path) -> None:
         )
 
 
-def clear_failed_start(output: Path) -> None:
+def clear_failed_start(output: Path, *, made: bool) -> None:
     """Remove what a new run wrote that failed before its first record, such as files of trackers, so that
-    its folder can be used again. Its settings, its plan and its logs stay."""
+    its folder can be used again. Its settings, its plan and its logs stay if a log says something; otherwise
+    they go too, and the folder with them if the run made it."""
     if any((output / name).exists() for name in (METRICS, CHECKPOINTS)):
         return
+    told = any(log.stat().st_size for log in (output / "logs").rglob("*") if log.is_file())
     for entry in output.iterdir():
-        if entry.name not in LEFT_BY_A_FAILED_START:
+        if not told or entry.name not in LEFT_BY_A_FAILED_START:
             real = entry.is_dir() and not entry.is_symlink()
             shutil.rmtree(entry) if real else entry.unlink()
+    if made and not told:
+        output.rmdir()
 
 
 def claim(

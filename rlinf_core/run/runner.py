@@ -101,6 +101,7 @@ class Runner:
         if checkpoint is not None:
             self._go_on_with_data(checkpoint)
         self._events.ask("rlinf_configure", config=self.config)
+        made = not self.output.exists()
         if not self.resume:
             claim(self.output, self.config, self._dumped, resume=False)
         self.summary = RunSummary(self.output, checkpoint.step if checkpoint else 0, 0.0)
@@ -114,7 +115,7 @@ class Runner:
             self._events.tell("rlinf_run_end", run=self, error=error)
             self._trackers.finish(error)
             if error is not None and not self.resume:
-                clear_failed_start(self.output)
+                clear_failed_start(self.output, made=made)
         self.summary.seconds = time.perf_counter() - began
         return self.summary
 

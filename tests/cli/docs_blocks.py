@@ -4,8 +4,8 @@ Above a block may stand, as a comment that no reader of the page sees:
 
     <!-- not run: needs two machines -->             nothing of it runs
     <!-- not run, `pip install`: changes the tests' environment -->   its commands that start so do not run
-    <!-- not trained: needs a GPU -->                composed and checked, also where others train
-    <!-- slow: trains for minutes -->                runs in the slow tests alone
+    <!-- not trained: needs a GPU -->                its settings are checked, and it does not train
+    <!-- nightly: trains for minutes -->             runs in the nightly tests alone
     <!-- tested by: tests/unit/x/test_y.py -->       runs there
 """
 
@@ -21,7 +21,7 @@ SHELL = ("bash", "sh", "console")
 DATA = ("json", "jsonl", "toml", "yaml")
 PLAIN = ("text", "")  # formulas, layouts of folders, what a program printed
 LANGUAGES = (*SHELL, *DATA, *PLAIN, "python")
-NOT_RUN, NOT_TRAINED, SLOW, ELSEWHERE = WORDS = ("not run", "not trained", "slow", "tested by")
+NOT_RUN, NOT_TRAINED, NIGHTLY, ELSEWHERE = WORDS = ("not run", "not trained", "nightly", "tested by")
 
 FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 ABOVE = re.compile(r"(?:^<!-- .* -->\n)+\Z", re.MULTILINE)

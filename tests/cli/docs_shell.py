@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -12,27 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from pathlib import Path
 
-import pytest
 import yaml
-from docs_blocks import ELSEWHERE, NOT_RUN, NOT_TRAINED, ROOT, SHELL, SLOW, Block, Command
+from docs_blocks import ELSEWHERE, NIGHTLY, NOT_RUN, NOT_TRAINED, ROOT, SHELL, Block, Command
+from docs_runs import OF_RUNS, TRAINS, composed, output_of, runs_before, shortened
+from docs_warm import DEADLINE_S, Warm, takes
 
-from rlinf_core.cli.app import main
-
-TRAINS = ("rlinf train", "rlinf sft")
-OF_RUNS = ("rlinf export", "rlinf eval", "rlinf compare", "rlinf report", "rlinf replay")
-OF_TEXT = "sampling.max_new_tokens=4"
-SHORT = (
-    "train.steps=1 train.prompts_per_step=4 warm_start.steps=0 eval.samples=4 eval.every=0 "
-    f"{OF_TEXT} engine=inline ranks=1"
-)
-APART = SHORT.replace("engine=inline ranks=1", "ranks=2")  # of runs on several devices
-PLACED = re.compile(r"--mode|--ranks [2-9]|\b(mode|placement|plan)\b[.=]")
 END_S = 5.0  # that processes have to end in after the last command
-RECIPES = ROOT / "rlinf_core/config/recipes"
-NO_WORDS = re.compile(r"[|><$;&*~]|\w:\w")  # for a shell, or a function that would be imported here
+FOR_A_SHELL = re.compile(r"[|><$;&*~]")
 LENT = ("recipes", "plugins")  # folders of a checkout that pages name
 
 RECIPE = "model: ./my-model\ndata: problems.jsonl\nreward: exact\n"
@@ -55,10 +43,11 @@ TAKEN_FOR_GRANTED = {
 
 
 class Shell:
-    """Runs what a page shows in a folder that has what pages take for granted; `train` is for slow tests."""
+    """Runs what a page shows in a folder that has what pages take for granted; without `warm` each command is
+    a new process, and what is marked nightly runs as well."""
 
-    def __init__(self, folder: Path, model: Path, train: bool) -> None:
-        self.folder, self.site, self.train = folder, folder / "site", train
+    def __init__(self, folder: Path, model: Path, warm: Warm | None) -> None:
+        self.folder, self.site, self.warm = folder, folder / "site", warm
         shutil.copytree(model, folder / "my-model")
         for path, content in TAKEN_FOR_GRANTED.items():
             self.write(path, content)
@@ -107,31 +96,39 @@ class Shell:
                 self._python(block)
 
     def _wanted(self, mark: str) -> bool:
-        return mark not in (NOT_RUN, ELSEWHERE) and (self.train or mark != SLOW)
+        return mark not in (NOT_RUN, ELSEWHERE) and not (mark == NIGHTLY and self.warm)
 
     def _command(self, command: Command) -> None:
-        """Run it, and compare what it prints; where nothing is trained, training is composed and checked."""
-        refused = any(line.startswith("error:") for line in command.expected)
-        train = self.train and command.mark != NOT_TRAINED
-        text = command.text
-        if not refused and text.startswith((*TRAINS, *OF_RUNS)):
-            runs = _runs_before(text)
-            if runs and not train:
-                return
-            for run in runs:
+        """Run it, cut short if it trains, after its settings as they are were checked."""
+        text, expected = command.text, command.expected
+        refused = any(line.startswith("error:") for line in expected)
+        trains = text.startswith(TRAINS) and not refused
+        if trains and not runs_before(text):
+            self._run(composed(text))
+        if command.mark == NOT_TRAINED and text.startswith((*TRAINS, *OF_RUNS)):
+            return
+        if not refused:
+            for run in runs_before(text):
                 self._ensure_run(run)
-            if not train:
-                text = text.replace("rlinf train", "rlinf config show", 1)
-                text = text.replace("rlinf sft", "rlinf config show --algo sft", 1)
-                command = Command(text)
-        done = self._shell(text if refused else as_run(text, self))
-        told = done.stdout + done.stderr
-        assert done.returncode == (2 if refused else 0), (
-            f"$ {text}\n{done.stderr[-3000:]}{done.stdout[-500:]}"
-        )
-        for line in command.expected:
+            text = self._installed(self._short(text))
+        told = self._run(text, fails=refused)
+        assert not trains or list(self.folder.glob(f"{output_of(text)}/metrics.jsonl")), f"no record: {text}"
+        for line in expected:
             pattern = ".*".join(re.escape(part) for part in line.rstrip().split("..."))
             assert re.search(rf"^{pattern}$", told, re.MULTILINE), f"$ {text}\nno {line!r} in\n{told}"
+
+    def _short(self, text: str) -> str:
+        return shortened(text, self.folder, inline=self.warm is not None)
+
+    def _installed(self, text: str) -> str:
+        """A command that installs or checks the page's own package, for this folder."""
+        if text.startswith("pip install -e "):
+            options = f"-q --no-deps --no-build-isolation --target {self.site}"
+            package = text.removeprefix("pip install -e ").removesuffix(" pytest")  # which is here
+            return f"{sys.executable} -m pip install {options} {package}"
+        if text.startswith("pytest "):
+            return f"{text} -q -p no:cacheprovider -c /dev/null --rootdir ."
+        return text
 
     def _accept(self, block: Block) -> None:
         """A plan, what was measured, a cluster, or settings of a run."""
@@ -146,65 +143,56 @@ class Shell:
             how = f"python -c 'from rlinf_core.schedule.{reader} as r; r(open(\"{path}\").read())'"
         else:
             how = f"rlinf config show {'' if 'simulator' in keys else '--recipe quickstart'} -c {path}"
-        done = self._shell(how)
-        assert done.returncode == 0, f"{block.page}:{block.line}: {how}\n{done.stderr[-4000:]}"
+        self._run(how)
 
     def _python(self, block: Block) -> None:
         path = f"block_{block.line}.py"
         self.write(path, block.body)
-        done = self._shell(f"python {path}")
-        assert done.returncode == 0, f"{block.page}:{block.line}\n{done.stdout}{done.stderr[-4000:]}"
+        told = self._run(f"python {path}")
         for line in re.findall(r"print\(.*\)  # (\S.*)$", block.body, re.MULTILINE):
-            assert line in done.stdout.splitlines(), f"{block.page}:{block.line} prints\n{done.stdout}"
-
-    def embodied(self, text: str) -> bool:
-        """Whether a command trains in a simulator."""
-        named = [self.folder / name for name in re.findall(r"[\w./-]+\.yaml", text)]
-        named += [RECIPES / f"{name}.yaml" for name in re.findall(r"--recipe (\S+)", text)]
-        settings = [path.read_text() for path in named if path.exists()]
-        return "--simulator" in text or any(re.search("^simulator:", each, re.MULTILINE) for each in settings)
+            assert line in told.splitlines(), f"{block.page}:{block.line} prints\n{told}"
 
     def _ensure_run(self, output: str) -> None:
         if not (self.folder / output).exists():
-            done = self._shell(f"rlinf train --output {output} {SHORT}")
-            assert done.returncode == 0, done.stderr
+            self._run(self._short(f"rlinf train --output {output}"))
+
+    def _run(self, text: str, *, fails: bool = False) -> str:
+        """What it printed; asserts that it ends well, or as by a mistake."""
+        done = self._shell(text)
+        told = f"$ {text}\n{done.stderr[-4000:]}{done.stdout[-1000:]}"
+        assert done.returncode == (2 if fails else 0), told
+        return done.stdout + done.stderr
 
     def _shell(self, text: str) -> subprocess.CompletedProcess[str]:
-        if text.startswith("rlinf config show ") and not self.site.exists() and not NO_WORDS.search(text):
-            return _composed(shlex.split(text), self.folder)
         own = [str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {
-            **os.environ,
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            **environment_of_pages(),
             "PYTHONPATH": os.pathsep.join(own),
             "HOME": str(self.folder),
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "COLUMNS": "100",
         }
+        if self.warm and not FOR_A_SHELL.search(text) and takes(words := shlex.split(text)):
+            return self.warm.run(words, self.folder, environment)
         return subprocess.run(
             ["bash", "-c", text],
             capture_output=True,
             text=True,
             cwd=self.folder,
             env=environment,
-            timeout=300,
+            timeout=DEADLINE_S,
             check=False,
         )
 
 
-def _composed(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """`rlinf config show` in this process, which saves starting one."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.chdir(folder)
-        patch.setattr("sys.argv", words)
-        try:
-            main()
-        except SystemExit as end:
-            code = int(str(end.code or 0))
-    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+def environment_of_pages() -> dict[str, str]:
+    """Variables of every command."""
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "COLUMNS": "100",
+    }
 
 
 def _of_home(folder: Path) -> dict[int, str]:
@@ -215,31 +203,3 @@ def _of_home(folder: Path) -> dict[int, str]:
             if f"HOME={folder}".encode() in (path / "environ").read_bytes().split(b"\0"):
                 found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
     return found
-
-
-def _runs_before(text: str) -> list[str]:
-    """The folders of runs that have to be there."""
-    if text.startswith(OF_RUNS):
-        return [each for each in re.sub(r"(?:--output|-o) \S+", "", text).split() if each.startswith("runs/")]
-    return re.findall(r"--resume (\S+)", text)
-
-
-def as_run(text: str, shell: Shell) -> str:
-    """What the shell gets: the command as typed, but for installing and training."""
-    if text.startswith("pip install -e "):
-        options = f"-q --no-deps --no-build-isolation --target {shell.site}"
-        return f"{sys.executable} -m pip install {options} {text.removeprefix('pip install -e ')}"
-    if text.startswith("rlinf eval"):
-        return f"{text} engine=inline ranks=1"
-    if text.startswith("pytest "):
-        return f"{sys.executable} -m {text} -q -p no:cacheprovider -c /dev/null --rootdir ."
-    if text.startswith(TRAINS):
-        short = APART if PLACED.search(text) else SHORT
-        if shell.embodied(text):
-            short = short.replace(f" {OF_TEXT}", "")
-        if "--algo dapo" in text:  # takes groups that differ only: a model that never succeeds has none
-            short += " warm_start.steps=100 train.prompts_per_step=1 sampling.max_new_tokens=8"
-        if "train.mini_batches" not in text:
-            short += " train.mini_batches=1"
-        return f"{text} {'train.steps=2' if '--resume' in text else short}"
-    return text

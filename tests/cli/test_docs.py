@@ -6,9 +6,9 @@ its expected output, `...` standing for anything. A block with a title is a file
 one is a program; YAML is accepted as settings, plan, profile or cluster. `docs_blocks` says how a block is
 marked that cannot run.
 
-Training is composed and checked by `rlinf config show` in place of `rlinf train`, and what needs a run that
-was trained is left out; the slow tests train, cut short by settings added at the end. A page's own package is
-installed into a folder on the path.
+The settings of a training are checked as they are, and it runs cut short by settings added at its end
+(`docs_runs`). Commands are forks of one process that has imported what they need (`docs_warm`); the nightly
+tests start each one anew. A page's own package is installed into a folder on the path.
 """
 
 from __future__ import annotations
@@ -35,43 +35,22 @@ from docs_blocks import (
     ELSEWHERE,
     LANGUAGES,
     MARK,
+    NIGHTLY,
     NOT_RUN,
-    NOT_TRAINED,
     PLAIN,
     ROOT,
-    SHELL,
-    SLOW,
     STARTS_AS_MARK,
     Block,
     Command,
     blocks_of,
     pages,
 )
-from docs_shell import OF_RUNS, TRAINS, Shell
+from docs_shell import Shell, environment_of_pages
+from docs_warm import Warm
 
-FIRST = ("README.md", "docs/index.md", "docs/agents.md")  # pages whose runs every change trains
 BLOCKS = {page: list(blocks_of(page)) for page in pages()}
+PAGES = [page for page, blocks in BLOCKS.items() if blocks]
 SHOWN = [block for blocks in BLOCKS.values() for block in blocks if block.language not in PLAIN]
-
-
-def _trained(block: Block, starts: tuple[str, ...]) -> list[Command]:
-    """Its commands that start so and are carried out in the slow tests."""
-    commands = block.commands() if block.language in SHELL and not block.title else []
-    left_out = (NOT_RUN, NOT_TRAINED, ELSEWHERE)
-    return [
-        each
-        for each in commands
-        if each.text.startswith(starts) and each.mark not in left_out and not _refused(each)
-    ]
-
-
-def _trains(block: Block) -> bool:
-    slow = any(mark.word == SLOW for mark in block.marks)
-    return slow or bool(_trained(block, (*TRAINS, *OF_RUNS)))
-
-
-def _refused(command: Command) -> bool:
-    return any(line.startswith("error:") for line in command.expected)
 
 
 def _name(block: Block) -> str:
@@ -88,24 +67,23 @@ def model(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if blocks])
-def test_what_a_page_shows_is_accepted(page, model, tmp_path):
-    Shell(tmp_path, model, train=False).try_page(BLOCKS[page])
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Warm]:
+    """What commands are forks of."""
+    with Warm(environment_of_pages()) as made:
+        yield made
 
 
-def _training_pages():
-    """Those that every change trains, and the others, which take a quarter of an hour together."""
-    for page, blocks in BLOCKS.items():
-        if any(map(_trains, blocks)):
-            yield page if page in FIRST else pytest.param(page, marks=pytest.mark.nightly)
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_shows_runs(page, model, warm, tmp_path):
+    Shell(tmp_path, model, warm).try_page(BLOCKS[page])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", list(_training_pages()))
-def test_what_a_page_shows_trains(page, model, tmp_path):
-    Shell(tmp_path, model, train=True).try_page(BLOCKS[page])
-    if any(_trained(block, TRAINS) for block in BLOCKS[page]):
-        assert list(tmp_path.glob("runs/*/metrics.jsonl"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_shows_runs_in_processes_of_its_own(page, model, tmp_path):
+    Shell(tmp_path, model, None).try_page(BLOCKS[page])
 
 
 @pytest.mark.parametrize("page", BLOCKS)
@@ -166,7 +144,7 @@ def test_commands_files_and_expected_output_are_read_from_a_page():
     page = (
         'x\n```yaml title="a.yaml"\nseed: 1\n```\n<!-- not run, `rlinf b`: why not -->\n```bash\n'
         "rlinf a  # why\n\n# only why\nrlinf b k=#1 \\\n    more\n```\n```console\n$ rlinf c\nerror: ... no\n"
-        "$ rlinf d\n```\nmore\n\n<!-- a comment -->\n<!-- slow: waits -->\n```python\nignored\n```\n"
+        "$ rlinf d\n```\nmore\n\n<!-- a comment -->\n<!-- nightly: waits -->\n```python\nignored\n```\n"
     )
     found = list(blocks_of("a page", page))
     assert [(block.language, block.title, block.line) for block in found] == [
@@ -177,21 +155,30 @@ def test_commands_files_and_expected_output_are_read_from_a_page():
     ]
     assert found[1].commands() == [Command("rlinf a"), Command("rlinf b k=#1 more", mark=NOT_RUN)]
     assert found[2].commands() == [Command("rlinf c", ["error: ... no"]), Command("rlinf d")]
-    assert [block.mark() for block in found] == ["", "", "", SLOW]
+    assert [block.mark() for block in found] == ["", "", "", NIGHTLY]
 
 
 def test_the_mark_that_says_most_of_a_command_holds():
     (block,) = blocks_of(
-        "a page", "<!-- slow: x -->\n<!-- not run, `rlinf a b`: y -->\n```bash\nrlinf a b\nrlinf a\n```\n"
+        "a page", "<!-- nightly: x -->\n<!-- not run, `rlinf a b`: y -->\n```bash\nrlinf a b\nrlinf a\n```\n"
     )
-    assert [command.mark for command in block.commands()] == [NOT_RUN, SLOW]
+    assert [command.mark for command in block.commands()] == [NOT_RUN, NIGHTLY]
 
 
 def test_a_comment_further_up_is_no_mark():
-    (block,) = blocks_of("a page", "<!-- slow: waits -->\n\n```python\n```\n")
+    (block,) = blocks_of("a page", "<!-- nightly: waits -->\n\n```python\n```\n")
     assert block.marks == ()
     assert MARK.findall("<!-- not run -->") == []
     assert STARTS_AS_MARK.findall("<!-- not run -->") == ["<!-- not run -->"]
+
+
+def test_a_fork_has_a_folder_an_environment_and_an_end_of_its_own(warm, tmp_path):
+    program = "import os, sys\nprint(os.getcwd(), os.environ['HOME'], sys.argv)\nsys.exit('no more')\n"
+    (tmp_path / "program.py").write_text(program)
+    here = {**environment_of_pages(), "PYTHONPATH": "", "HOME": "elsewhere"}
+    done = warm.run(["python", "program.py", "a"], tmp_path, here)
+    assert (done.returncode, done.stderr) == (1, "no more\n")
+    assert done.stdout == f"{tmp_path} elsewhere ['program.py', 'a']\n"
 
 
 def _leaves(group: Group, path: str) -> Iterator[tuple[str, set[str]]]:
