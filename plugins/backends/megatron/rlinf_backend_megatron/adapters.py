@@ -77,7 +77,7 @@ def attach(
     """Give every layer of a network its adapters, values not yet filled, and let nothing else be trained.
     Any: Megatron is not typed."""
     network.requires_grad_(False)
-    names = {linear.partition(".")[2] for linear in linears}
+    names = [linear.partition(".")[2] for linear in linears]  # in one order on all ranks
     switch = Switch()
     for layer in network.decoder.layers:
         layer.adapters = LayerAdapters()
@@ -87,7 +87,7 @@ def attach(
                 name, Adapter(outputs, inputs, rank, scale, parts=name in READ_IN_PARTS)
             )
         for place, parts in PLACES.items():
-            if names & set(parts):
+            if set(names) & set(parts):
                 sizes = [_sizes(model, part, ranks)[0] for part in parts]
                 adapters = [getattr(layer.adapters, part, None) for part in parts]
                 groups = model.groups // ranks if len(parts) == 3 else 1

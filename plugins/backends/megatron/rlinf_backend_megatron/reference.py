@@ -56,6 +56,16 @@ class Reference:
             finally:
                 self._fill(kept)
 
+    def held(self) -> dict[str, Tensor]:
+        """Trained tensors at the mark, where there is no second network."""
+        return dict(self._held)
+
+    def make_room(self, *, marked: bool) -> None:
+        """For what the reference of other ranks has."""
+        self.marked = marked
+        if marked and self.copy is None:
+            self._held = {name: torch.zeros_like(tensor) for name, tensor in self._trained().items()}
+
     def tensors(self) -> list[Tensor]:
         """All that is kept for it."""
         copied = [] if self.copy is None else [*self.copy.parameters(), *self.copy.buffers()]

@@ -31,6 +31,7 @@ class World:
     device: torch.device
     layout: Layout
     owner: bool  # opened the process groups, and so closes them
+    groups: Any = None  # those of this process at that time. Any: torch's process groups are not typed
 
     @property
     def stage(self) -> int:
@@ -103,6 +104,13 @@ class World:
         """Wait for all ranks."""
         dist.barrier()
 
+    def leave(self) -> None:
+        """Leave the process groups for others, unless another trainer of this process has done so already."""
+        if dist.is_initialized() and dist.group.WORLD is self.groups:
+            parallel_state.destroy_model_parallel()
+            dist.destroy_process_group()
+        self.owner = False
+
     def close(self) -> None:
         """Leave the process groups."""
         if self.owner and dist.is_initialized():
@@ -141,7 +149,7 @@ def join_world(context: TrainerContext, layout: Layout) -> World:
             f"backend megatron: another trainer of this process has sizes {_sizes()} (tensor, pipeline, "
             "context, expert); all trainers of a process have the same"
         )
-    return World(context.rank, context.world_size, device, layout, owner)
+    return World(context.rank, context.world_size, device, layout, owner, dist.group.WORLD)
 
 
 def _sizes() -> tuple[int, ...]:
