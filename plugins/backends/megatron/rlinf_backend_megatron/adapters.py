@@ -15,7 +15,6 @@ from megatron.core.tensor_parallel import (
     reduce_from_tensor_model_parallel_region,
     set_tensor_model_parallel_attributes,
 )
-from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -52,17 +51,6 @@ class Adapter(nn.Module):
 
 class LayerAdapters(nn.Module):
     """Those of one layer, by the names of the Hugging Face linear layers."""
-
-    def sharded_state_dict(
-        self, prefix: str = "", sharded_offsets: Any = (), metadata: Any = None
-    ) -> dict[str, Any]:
-        """As Megatron asks its modules for their parts of a checkpoint."""
-        found: dict[str, Any] = {}
-        for name, adapter in self.named_children():
-            axes = {"a": 1} if name in READ_IN_PARTS else {"b": 0}
-            state = adapter.state_dict(prefix="", keep_vars=True)
-            found |= make_sharded_tensors_for_checkpoint(state, f"{prefix}{name}.", axes, sharded_offsets)
-        return found
 
 
 class Switch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 
@@ -92,16 +91,4 @@ def _wrapped(network: Network, config: MegatronConfig) -> DistributedDataParalle
         overlap_grad_reduce=False,
         use_distributed_optimizer=config.distributed_optimizer,
     )
-    wrapped = DistributedDataParallel(network.config, settings, network)
-    for buffer in (*wrapped.buffers, *wrapped.expert_parallel_buffers):
-        _count_padding(buffer)
-    return wrapped
-
-
-def _count_padding(buffer: Any) -> None:
-    """Where a shared embedding has a bucket of its own, Megatron 0.16 saves the optimizer's state without the
-    padding between buckets, but looks for it at places that count it: whatever follows a padded bucket would
-    be stored wrongly. With padding as a part of buckets, both agree; no padding is stored. Any: Megatron."""
-    for bucket in buffer.buckets:
-        bucket.numel_unpadded = bucket.grad_data.numel()
-    buffer.numel_unpadded = buffer.numel
+    return DistributedDataParallel(network.config, settings, network)

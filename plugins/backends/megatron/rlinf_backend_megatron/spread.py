@@ -92,6 +92,7 @@ class Part:
     trained: bool
     expert: bool = False
     own_bucket: bool = False  # the embedding of two stages
+    again: bool = False  # which the first stage has too
 
     @property
     def entries(self) -> int:
@@ -173,6 +174,7 @@ class Spread:
             padded = self.model.padded_vocabulary(place.layout.tensor) if piece.vocabulary else whole[axis]
             sizes[axis] = padded // place.layout.tensor
             offsets[axis] = sizes[axis] * place.tensor
+        shared = piece.vocabulary and self.model.tied and place.layout.pipeline > 1
         return Part(
             local,
             self._name(piece, expert),
@@ -182,7 +184,8 @@ class Spread:
             forms[0].dtype,
             trained=piece.extra or not self.adapted,
             expert=piece.split == "experts" and place.layout.expert > 1,
-            own_bucket=piece.vocabulary and self.model.tied and place.layout.pipeline > 1,
+            own_bucket=shared,
+            again=shared and place.stage > 0,
         )
 
     def _whole(self, piece: Piece, forms: Sequence[Form]) -> tuple[Numbers, int | None]:

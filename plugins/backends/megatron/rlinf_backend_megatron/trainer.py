@@ -13,8 +13,9 @@ from torch import Tensor
 from rlinf_backend_megatron import checkpoint
 from rlinf_backend_megatron.body import Body, build_body
 from rlinf_backend_megatron.ground import Ground
+from rlinf_backend_megatron.holdings import holdings
 from rlinf_backend_megatron.optimizer import Optimizer
-from rlinf_backend_megatron.resize import Facts, Rebuild, held
+from rlinf_backend_megatron.resize import Facts, Rebuild
 from rlinf_backend_megatron.schedule import MicroBatch, run
 from rlinf_backend_megatron.spread import Spread, layer_order
 from rlinf_backend_megatron.world import join_world
@@ -35,6 +36,8 @@ from rlinf_core.api import (
     Want,
     WeightBucket,
 )
+from rlinf_core.errors import CheckpointError
+from rlinf_core.shards import ShardSnapshot, Stage
 from rlinf_core.shelf import Shelf, stored_bytes
 
 BUCKET_BYTES = 64 << 20
@@ -49,6 +52,7 @@ class MegatronTrainer(Trainer):
         self.ground = ground.hollow()
         self.model, self.lora, self.seed = ground.model, ground.source.lora, ground.seed
         self._sent, self._forms = ground.source.sent, ground.forms()
+        self._stage = Stage()
         self.become(body)
 
     @classmethod
@@ -84,6 +88,8 @@ class MegatronTrainer(Trainer):
         self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
     ) -> PolicyOutputs:
         """Outputs without gradient, the same on every rank of the model."""
+        if reference:  # adapters are exchanged for it
+            self._stage.settle()
         self.onload()
         rows = self._rows(inputs)
         reading = self._judge.reading(rows)
@@ -141,6 +147,7 @@ class MegatronTrainer(Trainer):
 
     def step(self, denominator: float) -> StepStats:
         """One optimizer step with the gradient of the mean."""
+        self._stage.settle()
         self.onload()
         stats = self.optimizer.step(denominator)
         self._pending = False
@@ -168,12 +175,25 @@ class MegatronTrainer(Trainer):
         yield bucket
 
     def save(self, path: Path) -> None:
-        """Weights, optimizer, counters and a marked reference, each rank its part."""
+        """What is trained: weights, optimizer, counters, a marked reference and each rank's random state.
+        Raises `CheckpointError`."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self.snapshot(apart=False).write(path)
+        except OSError as err:
+            raise CheckpointError(f"backend megatron: cannot write {path}: {err}") from err
+        self.world.barrier()
+
+    def snapshot(self, *, apart: bool) -> ShardSnapshot:
+        """The same, to be written later. The copy is made by a thread, and whatever changes the state waits
+        for it."""
         self.onload()
-        checkpoint.save(self, path)
+        shards = checkpoint.written(self)
+        return ShardSnapshot(shards, self.world.rank, self.world.size, self._stage if apart else None)
 
     def load(self, path: Path) -> None:
         """Restore what `save` wrote, also with other parallel sizes. Raises `CheckpointError`."""
+        self._stage.settle()
         self.onload()
         checkpoint.load(self, path)
 
@@ -193,11 +213,13 @@ class MegatronTrainer(Trainer):
 
     def mark_reference(self) -> None:
         """The current policy becomes the reference; it is saved with the checkpoint."""
+        self._stage.settle()
         self.onload()
         self.reference.mark()
 
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """A fresh optimizer and schedule; gradients not yet applied are forgotten."""
+        self._stage.settle()
         self.onload()
         self.optimizer.clear()
         self._pending = False
@@ -205,7 +227,7 @@ class MegatronTrainer(Trainer):
 
     def held(self) -> Held:
         """Parameters, optimizer state and what the reference keeps."""
-        return held(self._spread(), self.body)
+        return {each.block: each.tensor for each in holdings(self.spread(), self.body)}
 
     def facts(self) -> dict[str, Any]:  # Any: of `Facts`
         """Counters, what the optimizer was told, and the order of parameters."""
@@ -224,8 +246,13 @@ class MegatronTrainer(Trainer):
         """Raises `ConfigError` where the model does not fit on so many ranks."""
         return Rebuild(self.ground, context, Facts(**self.facts()), self)
 
+    def spread(self) -> Spread:
+        """How the model lies on ranks."""
+        return self.ground.spread(self._order())
+
     def leave(self) -> None:
         """Be alone with what there is, until `become`."""
+        self._stage.settle()
         self.onload()
         self.world.leave()
 
@@ -240,6 +267,7 @@ class MegatronTrainer(Trainer):
     def offload(self) -> None:
         """Move what the settings name to host memory. On the CPU, where there is nowhere to go, gradients
         that hold nothing are freed."""
+        self._stage.settle()
         leaving = self.ground.config.offload
         gradients = self._gradients() if "gradients" in leaving else []
         moved: list[Tensor] = []
@@ -252,13 +280,11 @@ class MegatronTrainer(Trainer):
 
     def close(self) -> None:
         """Leave the process groups."""
+        self._stage.settle()
         self.world.close()
 
     def _order(self) -> tuple[str, ...]:
         return layer_order([name for name, _ in self.network.named_parameters()])
-
-    def _spread(self) -> Spread:
-        return self.ground.spread(self._order())
 
     def _weights(self) -> list[Tensor]:
         return [*self.network.parameters(), *self.network.buffers(), *self.reference.tensors()]

@@ -17,13 +17,11 @@ from typing import Any
 
 import megatron_cases as cases
 import torch
-from megatron_models import batch_of, rows, small_model
-from torch import Tensor
+from megatron_models import batch_of, rows, small_model, valued_model
 
 from rlinf_core.api import POLICY, LoRAConfig, Model, TrainerContext, Want
 from rlinf_core.cluster.devices import free_port
 from rlinf_core.comm.handover import Outbox, fill
-from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.elastic import plan_moves
 
 Layout = tuple[int, dict[str, Any]]  # ranks, and settings that are others than before
@@ -39,7 +37,7 @@ class Talk:
     def all(self, told: Any) -> list[Any]:
         """Of every process, in their order."""
         self.turn += 1
-        files = [self.folder / f"{self.turn}-{rank}" for range_ in [range(self.size)] for rank in range_]
+        files = [self.folder / f"{self.turn}-{rank}" for rank in range(self.size)]
         draft = files[self.rank].with_suffix(".draft")
         draft.write_bytes(pickle.dumps(told))
         draft.rename(files[self.rank])
@@ -54,6 +52,7 @@ class Member:
     def __init__(self, talk: Talk, model: Model, lora: LoRAConfig, settings: dict[str, Any]) -> None:
         self.talk, self.model, self.lora = talk, model, lora
         self.settings, self.trainer, self.moved_bytes = settings, None, 0
+        self.want: frozenset[Want] = POLICY
 
     def begin(self, ranks: int) -> None:
         """The first ranks."""
@@ -112,9 +111,11 @@ def scaled(
     def run(rank: int, size: int) -> dict[str, Any]:
         talk = Talk(rank, size)
         ranks, first = layouts[0]
-        member = Member(talk, small_model(kind), lora or LoRAConfig(), {**settings, **first})
+        model = valued_model() if kind == "valued" else small_model(kind)
+        member = Member(talk, model, lora or LoRAConfig(), {**settings, **first})
+        member.want = cases.BOTH if kind == "valued" else POLICY
         member.begin(ranks)
-        found: dict[str, Any] = {"norms": [], "losses": [], "unlike": [], "compared": [], "moved": []}
+        found: dict[str, Any] = {"norms": [], "losses": {}, "unlike": [], "compared": [], "moved": []}
         for number, (ranks, others) in enumerate(layouts):
             if number:
                 folder = talk.folder / f"saved-{number}"
@@ -125,11 +126,11 @@ def scaled(
                 _compare(member, ranks, folder, found)
             if member.trainer is not None:
                 _train(member, found, mark=number == 0)
-        everybody = talk.all({name: found[name] for name in ("unlike", "compared")})
-        last = next(n for n in reversed(range(size)) if n < layouts[-1][0])
-        outcomes = talk.all(found if rank == last else None)
-        found = outcomes[last]
-        found["unlike"] = [name for each in everybody for name in each["unlike"]]
+        everybody = talk.all({name: found[name] for name in ("unlike", "compared", "losses")})
+        found = talk.all(found if rank == 0 else None)[0]
+        found["losses"] = {k: v for each in everybody for k, v in each["losses"].items()}
+        for name in ("unlike", "compared"):
+            found[name] = [block for each in everybody for block in each[name]]
         if member.trainer is not None:
             member.trainer.close()
         return found
@@ -140,9 +141,11 @@ def scaled(
 def _train(member: Member, found: dict[str, Any], *, mark: bool) -> None:
     trainer, model = member.trainer, member.model
     for _ in range(2):
-        step = cases.train(trainer, model, 1)
+        number = trainer.version
+        step = cases.train(trainer, model, 1, member.want)
         found["norms"] += step["norms"]
-        found["losses"] += step["losses"]
+        if trainer.share.speaks:
+            found["losses"][number] = step["losses"][0]
         if mark:
             trainer.mark_reference()
             mark = False
@@ -175,9 +178,28 @@ def _counts(trainer: Any) -> tuple[Any, ...]:
     return trainer.version, optimizer.steps_taken, optimizer.skipped_steps, sorted(steps)
 
 
-DP1, DP2, TP2 = (1, {}), (2, {}), (2, {"tensor_parallel": 2})
+ONE, DP2 = (1, {}), (2, {})
+TP1, TP2 = {"tensor_parallel": 1}, {"tensor_parallel": 2}
+PP1, PP2 = {"pipeline_parallel": 1}, {"pipeline_parallel": 2}
+EP1, EP2 = {"expert_parallel": 1}, {"expert_parallel": 2}
+WHOLE = {"distributed_optimizer": False}
+BF16 = {"precision": "bf16"}
 SCALED: dict[str, tuple[int, Callable[[int, int], Any]]] = {
-    "dp": (2, scaled([DP1, DP2, DP1])),
+    "dp": (2, scaled([ONE, DP2, ONE])),
+    "dp-whole": (2, scaled([ONE, DP2, ONE], **WHOLE)),
+    "tp": (2, scaled([ONE, DP2, ONE], tensor_parallel=0)),
+    "layouts": (2, scaled([DP2, (2, TP2), (2, TP1 | PP2), (2, PP1)])),
+    "layouts-whole": (2, scaled([DP2, (2, TP2), (2, TP1 | PP2), (2, PP1)], **WHOLE)),
+    "layouts-bf16": (2, scaled([DP2, (2, TP2), (2, TP1 | PP2), (2, PP1)], **BF16)),
+    "layouts-bf16-whole": (2, scaled([DP2, (2, TP2), (1, TP1)], **BF16, **WHOLE)),
+    "tp-dp": (4, scaled([(1, {}), (4, TP2), (2, {}), (4, TP1 | PP2)])),
+    "context": (4, scaled([(2, {"context_parallel": 2}), (4, {}), (2, {"context_parallel": 1})])),
+    "experts": (2, scaled([ONE, (2, EP2), (2, EP1)], "qwen3_moe")),
+    "experts-4": (4, scaled([(2, EP2), (4, {}), (4, {"expert_parallel": 4}), (1, EP1)], "qwen3_moe")),
+    "adapters": (2, scaled([DP2, (2, TP2), (2, TP1 | PP2), (1, PP1)], lora=cases.SOME_ADAPTERS)),
+    "qwen3": (2, scaled([DP2, (2, TP2), (2, TP1 | PP2), (2, PP1)], "qwen3")),
+    "values": (2, scaled([DP2, (2, TP2), (2, TP1 | PP2), (1, PP1)], "valued")),
+    "steady": (1, scaled([ONE, ONE, ONE])),
 }
 
 
