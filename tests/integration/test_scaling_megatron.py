@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlinf_core.errors import ConfigError
-
 sys.path.insert(0, str(Path(__file__).parent))
 from scaled_crew import Job, Machine, plan, state, trained
 
@@ -60,5 +58,3 @@ def test_a_run_of_megatron_that_scales_learns_what_one_that_does_not_learns(
         scaled.close()
     for name in ("train/grad_norm", "train/reward", "train/response_length"):
         assert scaled.numbers(name) == pytest.approx(steady.numbers(name), rel=1e-5), name
-
-

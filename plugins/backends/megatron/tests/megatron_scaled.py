@@ -22,6 +22,7 @@ from megatron_models import batch_of, rows, small_model, valued_model
 from rlinf_core.api import POLICY, LoRAConfig, Model, TrainerContext, Want
 from rlinf_core.cluster.devices import free_port
 from rlinf_core.comm.handover import Outbox, fill
+from rlinf_core.errors import ConfigError
 from rlinf_core.schedule.elastic import plan_moves
 
 Layout = tuple[int, dict[str, Any]]  # ranks, and settings that are others than before
@@ -124,6 +125,8 @@ def scaled(
                 member.scale(ranks, **others)
                 found["moved"].append(member.moved_bytes)
                 _compare(member, ranks, folder, found)
+                if member.trainer is not None and "refused" not in found:
+                    found["refused"] = _refused(member.trainer)
             if member.trainer is not None:
                 _train(member, found, mark=number == 0)
         everybody = talk.all({name: found[name] for name in ("unlike", "compared", "losses")})
@@ -172,6 +175,15 @@ def _compare(member: Member, ranks: int, folder: Path, found: dict[str, Any]) ->
     read.close()
 
 
+def _refused(trainer: Any) -> str:
+    """What is said of ranks that nothing can be spread over."""
+    try:
+        trainer.resize(TrainerContext(0, 3))
+    except ConfigError as err:
+        return str(err)
+    return ""
+
+
 def _counts(trainer: Any) -> tuple[Any, ...]:
     optimizer = trainer.optimizer
     steps = {float(state["step"]) for part in optimizer.parts() for state in part.optimizer.state.values()}
@@ -199,7 +211,9 @@ SCALED: dict[str, tuple[int, Callable[[int, int], Any]]] = {
     "adapters": (2, scaled([DP2, (2, TP2), (2, TP1 | PP2), (1, PP1)], lora=cases.SOME_ADAPTERS)),
     "qwen3": (2, scaled([DP2, (2, TP2), (2, TP1 | PP2), (2, PP1)], "qwen3")),
     "values": (2, scaled([DP2, (2, TP2), (2, TP1 | PP2), (1, PP1)], "valued")),
-    "steady": (1, scaled([ONE, ONE, ONE])),
+    "steady": (1, scaled([ONE, ONE, ONE, ONE])),
+    "steady-experts": (1, scaled([ONE, ONE, ONE], "qwen3_moe")),
+    "steady-values": (1, scaled([ONE, ONE, ONE, ONE], "valued")),
 }
 
 

@@ -29,10 +29,8 @@ def ran(folder: Path, *names: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.slow
 def test_megatron_conforms(tmp_path: Path) -> None:
     outcomes = ran(tmp_path, "conformance")["conformance"]
-    waits = outcomes.pop("check_backends_snapshot")
     ordered = outcomes.pop("check_backends_any_order")
     assert set(outcomes.values()) == {"passed"}, outcomes
-    assert waits == "skipped the backend has no snapshots"  # training waits for Megatron's checkpoints
     assert ordered == "skipped the backend adds up gradients in one order only"  # no devices are lent to it
 
 
