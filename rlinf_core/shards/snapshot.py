@@ -31,7 +31,7 @@ class Stage:
         device = next((shard.data.device for shard in shards if shard.data.is_cuda), None)
         if self._room.numel() < size:
             self._room = torch.empty(size, dtype=torch.uint8, pin_memory=device is not None)
-        stream = None if device is None else torch.cuda.Stream(device)
+        stream = None if device is None else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         if stream is not None:
             stream.wait_stream(torch.cuda.current_stream(device))
         self._error = None
@@ -86,7 +86,7 @@ class ShardSnapshot(Snapshot):
         with file.open("wb") as handle:
             handle.write(header(self.shards, self.ranks))
             for part in self._bytes():
-                for block in part.split(BLOCK):
+                for block in part.split(BLOCK):  # type: ignore[no-untyped-call]
                     handle.write(memory(block))
         return [file]
 

@@ -33,7 +33,7 @@ def words(*others: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize(
     "settings",
-    [(TENSOR,), pytest.param((DATA, *CRITIC), marks=pytest.mark.slow)],
+    [(TENSOR,), pytest.param((DATA, *CRITIC), marks=[pytest.mark.slow, pytest.mark.nightly])],
     ids=["tensor parallel", "data parallel with a critic"],
 )
 def test_a_run_of_megatron_that_scales_learns_what_one_that_does_not_learns(

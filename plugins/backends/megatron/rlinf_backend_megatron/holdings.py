@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
@@ -20,12 +21,40 @@ MAIN = "main"  # parameters in float32, of those that have fewer bits
 
 @dataclass(frozen=True)
 class Holding:
-    """One box of a tensor; `kind` and the name of the part make its name."""
+    """One box of a tensor; `kind` and the name of the part make its name. It lies in a `source`, with the
+    padding that its `inner` sizes have, from `begin` on."""
 
     kind: str
     part: Part
     block: Block
-    tensor: Tensor
+    source: Tensor | None
+    begin: int
+    inner: tuple[int, ...]
+
+    @property
+    def tensor(self) -> Tensor:
+        """Its entries. There are none where a rank is yet to have it, or while it is off the device."""
+        if self.source is None:
+            raise RuntimeError(f"{self.block.name} lies nowhere yet")
+        flat = self.source.view(-1)[self.begin : self.begin + prod(self.inner)]
+        return flat.view(self.inner)[tuple(slice(0, size) for size in self.block.sizes)]
+
+
+class HeldBoxes(Mapping[Block, Tensor]):
+    """Blocks, and where they lie, which is found out when it is asked for: blocks are told while state may be
+    off the device."""
+
+    def __init__(self, found: Iterable[Holding]) -> None:
+        self._found = {holding.block: holding for holding in found}
+
+    def __getitem__(self, block: Block) -> Tensor:
+        return self._found[block].tensor
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def expected(spread: Spread, layout: Layout, rank: int, *, copied: bool, marked: bool) -> Iterator[Block]:
@@ -73,12 +102,8 @@ def _state(kind: str, part: Part, begin: int, end: int, tensor: Tensor | None) -
 def _boxes(
     kind: str, dtype: torch.dtype, part: Part, begin: int, end: int, tensor: Tensor | None
 ) -> Iterator[Holding]:
-    """Of entries of a parameter, and where they lie in a tensor of these; on no device without one."""
-    if tensor is None:
-        tensor = torch.empty(end - begin, dtype=dtype, device="meta")
-    flat, words = tensor.view(-1), str(dtype).removeprefix("torch.")
+    """Of entries of a parameter, which lie in a tensor of these."""
+    words = str(dtype).removeprefix("torch.")
     for box in part.boxes(begin, end):
-        count = torch.Size(box.inner).numel()
-        inside = flat[box.start - begin : box.start - begin + count].view(box.inner)
         block = Block(kind + part.name, words, dtype.itemsize, part.shape, box.offsets, box.sizes)
-        yield Holding(kind, part, block, inside[tuple(slice(0, size) for size in box.sizes)])
+        yield Holding(kind, part, block, tensor, box.start - begin, box.inner)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf_backend_megatron.body import Body, build_body
 from rlinf_backend_megatron.ground import Ground
-from rlinf_backend_megatron.holdings import expected, holdings
+from rlinf_backend_megatron.holdings import HeldBoxes, expected, holdings
 from rlinf_backend_megatron.spread import Spread
 from rlinf_backend_megatron.world import join_world
 from rlinf_core.api import Held, OptimizerConfig, Resize, TrainerContext
@@ -67,7 +67,7 @@ class Rebuild(Resize):
         facts = self._facts
         body = self._body = build_body(self._ground, world, facts.optimizer, facts.total_steps, filled=False)
         body.reference.make_room(marked=facts.marked)
-        found = {each.block: each.tensor for each in holdings(self._spread, body)}
+        found = HeldBoxes(holdings(self._spread, body))
         if set(found) != set(self.blocks):
             odd = next(iter(set(found) ^ set(self.blocks)))
             raise RlinfError(f"backend megatron: {odd} is not where rank {world.rank} was to have it")
@@ -96,7 +96,7 @@ def _check_present(spread: Spread, facts: Facts, trainer: MegatronTrainer) -> No
     copied = body.reference.copy is not None
     layout, rank = body.world.layout, body.world.rank
     blocks = set(expected(spread, layout, rank, copied=copied, marked=facts.marked))
-    odd = blocks ^ {each.block for each in holdings(spread, body)}
+    odd = blocks ^ set(trainer.held())
     if odd:
         raise ConfigError(
             "backend megatron: the number of ranks cannot change: this release of Megatron-Core does not lay "

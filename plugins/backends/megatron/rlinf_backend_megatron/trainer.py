@@ -13,7 +13,7 @@ from torch import Tensor
 from rlinf_backend_megatron import checkpoint
 from rlinf_backend_megatron.body import Body, build_body
 from rlinf_backend_megatron.ground import Ground
-from rlinf_backend_megatron.holdings import holdings
+from rlinf_backend_megatron.holdings import HeldBoxes, holdings
 from rlinf_backend_megatron.optimizer import Optimizer
 from rlinf_backend_megatron.resize import Facts, Rebuild
 from rlinf_backend_megatron.schedule import MicroBatch, run
@@ -227,7 +227,7 @@ class MegatronTrainer(Trainer):
 
     def held(self) -> Held:
         """Parameters, optimizer state and what the reference keeps."""
-        return {each.block: each.tensor for each in holdings(self.spread(), self.body)}
+        return HeldBoxes(holdings(self.spread(), self.body))
 
     def facts(self) -> dict[str, Any]:  # Any: of `Facts`
         """Counters, what the optimizer was told, and the order of parameters."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -188,10 +188,11 @@ def _open_group(context: TrainerContext, device: torch.device) -> None:
     )
 
 
-@cache
+@lru_cache(maxsize=2)
 def _meeting_place(_address: str | None, _port: str | None, rank: int, size: int) -> Any:
-    """One for all trainers that this process has, one after the other, open until it ends: a door that is
-    opened anew for each could let a rank in that is ahead before the last one has left."""
+    """One for all trainers that this process has at an address, one after the other: a door that is opened
+    anew for each could let a rank in that is ahead before the last one has left. Ranks whose number changes
+    meet at a new address; the door before the last one is closed."""
     try:
         store, _, _ = next(
             dist.rendezvous("env://", rank, size, timeout=TIMEOUT)  # type: ignore[attr-defined]

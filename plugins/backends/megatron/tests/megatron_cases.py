@@ -244,6 +244,7 @@ def offloaded(rank: int, size: int) -> dict[str, Any]:
                 if leaves:
                     trainer.offload()
                     found["left"] = trainer.memory_bytes()
+                    found["told"] = len(tuple(trainer.held()))
                     trainer.onload()
             trainer.step(DENOMINATOR)
             if leaves:
