@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,16 @@ from rlinf_core.errors import CheckpointError
 from rlinf_core.shards import Shard, ShardSnapshot, keys, read
 
 WHOLE = torch.arange(12.0).view(3, 4)
+
+
+class Trap:
+    """What a pickle of it makes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return Path.touch, (self.path,)
 
 
 def box(rows: slice, columns: slice) -> Shard:
@@ -48,10 +60,16 @@ def test_entries_that_nobody_wrote_are_missed(tmp_path: Path) -> None:
         ("shard-00001-of-00001.safetensors", "is no part of a checkpoint"),
     ],
 )
-def test_what_is_no_checkpoint_is_told_in_one_line_and_not_read(file: str, says: str, tmp_path: Path) -> None:
-    (tmp_path / file).write_bytes(b"\x80\x04cos\nsystem\n")
-    with pytest.raises(CheckpointError, match=says):
+def test_what_is_no_checkpoint_is_told_in_one_line_and_not_run(file: str, says: str, tmp_path: Path) -> None:
+    """Files that make another one when they are unpickled."""
+    made = tmp_path / "made"
+    (tmp_path / file).write_bytes(pickle.dumps(Trap(made)))
+    with pytest.raises(CheckpointError, match=says) as caught:
         read([box(slice(0, 3), slice(0, 4))], tmp_path, "megatron")
+    assert "\n" not in str(caught.value)
+    assert not made.exists()
+    pickle.loads((tmp_path / file).read_bytes())
+    assert made.exists()
 
 
 def _file(folder: Path) -> Path:
