@@ -52,8 +52,8 @@ class Outbox:
 
     def lay(self, held: Held, far: Iterable[int] = ()) -> Laid:
         """Copy everything; takers in `far` cannot open the memory."""
-        parts = {block.name: (block, tensor) for block, tensor in held.items()}
-        _copy([(_laid(self._memory, each), _part(*parts[each.name], each)) for each in self.transfers])
+        parts = _Parts(held)
+        _copy([(_laid(self._memory, each), parts.of(each)) for each in self.transfers])
         sent = {
             taker: tuple(octets(_laid(self._memory, each)) for each in self.transfers if each.target == taker)
             for taker in far
@@ -70,16 +70,15 @@ class Outbox:
 def fill(held: Held, transfers: Iterable[Transfer], laid: Mapping[int, Laid], own: Held) -> None:
     """Copy everything that this process takes to where it is to lie: from what others have laid down, and
     from what it holds itself (`own`), where that lies elsewhere."""
-    targets = {block.name: (block, tensor) for block, tensor in held.items()}
-    mine = {block.name: (block, tensor) for block, tensor in own.items()}
+    targets, mine = _Parts(held), _Parts(own)
     by_source: dict[int, list[Transfer]] = {}
     for each in transfers:
         by_source.setdefault(each.source, []).append(each)
     pairs = []
     for source, wanted in by_source.items():
         kept = all(each.target == source for each in wanted)
-        found = [_part(*mine[each.name], each) for each in wanted] if kept else _taken(laid[source], wanted)
-        pairs += [(_part(*targets[each.name], each), part) for each, part in zip(wanted, found, strict=True)]
+        found = [mine.of(each) for each in wanted] if kept else _taken(laid[source], wanted)
+        pairs += [(targets.of(each), part) for each, part in zip(wanted, found, strict=True)]
     _copy([(target, source) for target, source in pairs if target.data_ptr() != source.data_ptr()])
 
 
@@ -127,7 +126,19 @@ def _tensor(memory: Any, transfer: Transfer, begin: int) -> Tensor:  # Any: a bu
     return found.reshape(transfer.sizes)
 
 
-def _part(block: Block, tensor: Tensor, transfer: Transfer) -> Tensor:
-    """The box of a transfer in the block that a process holds."""
-    places = zip(transfer.offsets, transfer.sizes, block.offsets, strict=True)
-    return tensor[tuple(slice(begin - zero, begin - zero + size) for begin, size, zero in places)]
+class _Parts:
+    """Where what a process holds lies; of a tensor it may hold several boxes."""
+
+    def __init__(self, held: Held) -> None:
+        self._blocks: dict[str, list[tuple[Block, Tensor]]] = {}
+        for block, tensor in held.items():
+            self._blocks.setdefault(block.name, []).append((block, tensor))
+
+    def of(self, transfer: Transfer) -> Tensor:
+        """The box of a transfer, which lies within one of them."""
+        for block, tensor in self._blocks.get(transfer.name, ()):
+            begins = [a - zero for a, zero in zip(transfer.offsets, block.offsets, strict=True)]
+            ends = [begin + size for begin, size in zip(begins, transfer.sizes, strict=True)]
+            if all(a >= 0 for a in begins) and all(a <= b for a, b in zip(ends, block.sizes, strict=True)):
+                return tensor[tuple(map(slice, begins, ends))]
+        raise RuntimeError(f"{transfer.name}: no block here has the entries from {transfer.offsets} on")

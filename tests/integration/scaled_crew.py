@@ -162,10 +162,10 @@ def state(crew: Crew, folder: Path) -> dict[str, Tensor]:
             known = handle.metadata()
             shapes = json.loads(known["rlinf"])["shapes"]
             offsets = json.loads(known["DCP_SHARDING_INFO"])
-            for name in handle.keys():  # noqa: SIM118  # it is no mapping
-                part = handle.get_tensor(name)
+            for key in handle.keys():  # noqa: SIM118  # it is no mapping
+                part, name = handle.get_tensor(key), key.partition("#")[0]
                 whole = found.setdefault(name, torch.zeros(shapes[name], dtype=part.dtype))
-                begin = offsets[name]["saved_offsets"]
+                begin = offsets[key]["saved_offsets"]
                 place = tuple(slice(a, a + size) for a, size in zip(begin, part.shape, strict=True))
                 whole[place] = part
     return found

@@ -64,6 +64,21 @@ def test_rows_that_another_process_lays_down_and_own_ones_make_a_whole(
     assert all(torch.equal(made[each], values[each.name]) for each in made)
 
 
+def test_a_process_may_hold_several_boxes_of_a_tensor() -> None:
+    """Rows 0 and 3 to 4 here, 1 and 2 with another; rows 3 and 1 are wanted, row by row."""
+    whole = tensors()["float32"]
+    here = {block("w", whole, a, b): whole[a:b] for a, b in ((0, 1), (3, 5))}
+    there = {block("w", whole, 1, 3): whole[1:3]}
+    outbox = Outbox([rows("w", whole, 7, 1, 1, 2, 0)])
+    laid = outbox.lay(there)
+    made = {block("w", whole, a, a + 1): torch.zeros(1, 3) for a in (1, 3)}
+    fill(made, [*outbox.transfers, rows("w", whole, 1, 1, 3, 4, 0)], {7: laid}, here)
+    outbox.close()
+    assert all(torch.equal(tensor, whole[each.offsets[0]][None]) for each, tensor in made.items())
+    with pytest.raises(RuntimeError, match="no block here has the entries from \\(2, 0\\) on"):
+        fill(made, [rows("w", whole, 1, 1, 2, 3, 0)], {}, there)
+
+
 def test_what_stays_where_it_is_is_not_copied() -> None:
     values = tensors()
     held: Mapping[Block, Tensor] = {block(name, whole, 0, 5): whole for name, whole in values.items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rlinf_backend_fsdp import checkpoint
+from rlinf_backend_fsdp.checkpoint import parts, targets
 from rlinf_backend_fsdp.export import export_policy, whole
 from rlinf_backend_fsdp.ground import Body, Ground, build_ground
 from rlinf_backend_fsdp.leaves import Leaves
@@ -38,6 +38,7 @@ from rlinf_core.api import (
     WeightBucket,
     WeightPart,
 )
+from rlinf_core.shards import ShardSnapshot, Stage, keys, read
 from rlinf_core.shelf import Shelf, borrowed, stored_bytes
 from rlinf_core.types import Sampling
 
@@ -53,7 +54,7 @@ class FSDPTrainer(Trainer):
         self.model, self.lora, self.seed = ground.model, ground.lora, ground.seed
         self.padding_free = self.shares_prompts = ground.model.padding_free
         self.leaving = ground.config.offload
-        self._stage = checkpoint.Stage()
+        self._stage = Stage()
         self.become(body)
 
     @classmethod
@@ -187,14 +188,15 @@ class FSDPTrainer(Trainer):
         self.snapshot(apart=False).write(path)
         self.all_sum([0.0])  # complete when it returns, on every rank
 
-    def snapshot(self, *, apart: bool) -> checkpoint.ShardSnapshot:
+    def snapshot(self, *, apart: bool) -> ShardSnapshot:
         """The same, to be written later. The copy is made by a thread, and whatever changes the state waits
         for it."""
         self.onload()
         numbers = (self.version, self.optimizer.steps_taken, self.optimizer.skipped_steps)
         state = {**self._state(), **self._marked(), "numbers": torch.tensor(numbers)}
-        shards = checkpoint.parts(state, self._random(), self.world)
-        return checkpoint.ShardSnapshot(shards, self.world, self._stage if apart else None)
+        shards = parts(state, self._random(), self.world)
+        stage = self._stage if apart else None
+        return ShardSnapshot(shards, self.world.rank, self.world.size, stage)
 
     def load(self, path: Path) -> None:
         """Restore what `save` wrote. A rank that did not exist then keeps its random state,
@@ -202,12 +204,12 @@ class FSDPTrainer(Trainer):
         self._stage.settle()
         self.onload()
         state = {**self._state(), "numbers": torch.zeros(3, dtype=torch.int64)}
-        stored = checkpoint.keys(path)
+        stored = keys(path, "fsdp")
         random = {name: value for name, value in self._random().items() if name in stored}
         if any(name.startswith("reference.") for name in stored):
             self.mark_reference()
             state |= self._marked()
-        checkpoint.read({**state, **random}, path)
+        read(targets({**state, **random}), path, "fsdp")
         version, *counters = state["numbers"].tolist()
         self.version = version
         self.optimizer.after_load(*counters)

@@ -14,13 +14,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from rlinf_backend_fsdp.checkpoint import ShardSnapshot, parts, read
-from rlinf_backend_fsdp.shards import Reader, Shard
+from rlinf_backend_fsdp.checkpoint import parts, targets
 from rlinf_backend_fsdp.world import World
 from safetensors import safe_open
 from torch import Tensor
 
 from rlinf_core.errors import CheckpointError
+from rlinf_core.shards import Reader, Shard, ShardSnapshot, read
 from rlinf_core.testing.ranks import run_ranks
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -35,7 +35,7 @@ def world(rank: int, size: int) -> World:
 
 def write(state: dict[str, Tensor], own: dict[str, Tensor], rank: int, size: int, path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
-    (file,) = ShardSnapshot(parts(state, own, world(rank, size)), world(rank, size), None).write(path)
+    (file,) = ShardSnapshot(parts(state, own, world(rank, size)), rank, size, None).write(path)
     return file
 
 
@@ -60,7 +60,7 @@ def test_what_some_ranks_wrote_any_number_of_ranks_reads(
     for rank in range(saved):
         rows, offsets = cut(whole, rank, saved)
         mine = [Shard("x", rows, offsets, tuple(shape))] if rows.numel() else []
-        ShardSnapshot(mine, world(rank, saved), None).write(path)
+        ShardSnapshot(mine, rank, saved, None).write(path)
     with Reader(path) as reader:
         for rank in range(loaded):
             rows, offsets = cut(whole, rank, loaded)
@@ -81,7 +81,7 @@ def test_whole_tensors_are_dealt_to_the_ranks_and_each_is_written_once(tmp_path:
             held.append(sorted(handle.keys()))
     assert held == [["random.0", "w1", "w9"], ["random.1", "step", "w4", "w5"]]
     found = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
-    read(found, tmp_path)
+    read(targets(found), tmp_path, "fsdp")
     assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
 
 
@@ -92,7 +92,7 @@ def test_torch_reads_the_files_as_its_own(tmp_path: Path) -> None:
     whole = torch.arange(15.0).view(5, 3)
     for rank in range(2):
         rows, offsets = cut(whole, rank, 2)
-        ShardSnapshot([Shard("x", rows, offsets, (5, 3))], world(rank, 2), None).write(tmp_path)
+        ShardSnapshot([Shard("x", rows, offsets, (5, 3))], rank, 2, None).write(tmp_path)
     found = {"x": torch.zeros(5, 3)}
     load(found, storage_reader=HuggingFaceStorageReader(str(tmp_path)), no_dist=True)
     assert torch.equal(found["x"], whole)
@@ -176,7 +176,7 @@ def test_a_damaged_file_is_one_clear_error_or_harmless(
     victim.write_bytes(bytes(content))
     found = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     with contextlib.suppress(CheckpointError):
-        read(found, path)
+        read(targets(found), path, "fsdp")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_header_that_lies_is_found_out(
     text = json.dumps(header).encode()
     victim.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size :])
     with pytest.raises(CheckpointError, match=says):
-        read({name: torch.zeros_like(tensor) for name, tensor in state.items()}, tmp_path)
+        read(targets({name: torch.zeros_like(tensor) for name, tensor in state.items()}), tmp_path, "fsdp")
 
 
 def _whole(header: dict[str, Any], **changes: Any) -> None:

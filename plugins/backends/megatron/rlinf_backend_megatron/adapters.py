@@ -15,7 +15,6 @@ from megatron.core.tensor_parallel import (
     reduce_from_tensor_model_parallel_region,
     set_tensor_model_parallel_attributes,
 )
-from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -53,17 +52,6 @@ class Adapter(nn.Module):
 class LayerAdapters(nn.Module):
     """Those of one layer, by the names of the Hugging Face linear layers."""
 
-    def sharded_state_dict(
-        self, prefix: str = "", sharded_offsets: Any = (), metadata: Any = None
-    ) -> dict[str, Any]:
-        """As Megatron asks its modules for their parts of a checkpoint."""
-        found: dict[str, Any] = {}
-        for name, adapter in self.named_children():
-            axes = {"a": 1} if name in READ_IN_PARTS else {"b": 0}
-            state = adapter.state_dict(prefix="", keep_vars=True)
-            found |= make_sharded_tensors_for_checkpoint(state, f"{prefix}{name}.", axes, sharded_offsets)
-        return found
-
 
 class Switch:
     """Whether the adapters of a network are used."""
@@ -77,7 +65,7 @@ def attach(
     """Give every layer of a network its adapters, values not yet filled, and let nothing else be trained.
     Any: Megatron is not typed."""
     network.requires_grad_(False)
-    names = {linear.partition(".")[2] for linear in linears}
+    names = [linear.partition(".")[2] for linear in linears]  # in one order on all ranks
     switch = Switch()
     for layer in network.decoder.layers:
         layer.adapters = LayerAdapters()
@@ -87,7 +75,7 @@ def attach(
                 name, Adapter(outputs, inputs, rank, scale, parts=name in READ_IN_PARTS)
             )
         for place, parts in PLACES.items():
-            if names & set(parts):
+            if set(names) & set(parts):
                 sizes = [_sizes(model, part, ranks)[0] for part in parts]
                 adapters = [getattr(layer.adapters, part, None) for part in parts]
                 groups = model.groups // ranks if len(parts) == 3 else 1

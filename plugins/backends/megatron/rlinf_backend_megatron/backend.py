@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlinf_backend_megatron.architecture import read
-from rlinf_backend_megatron.layout import checked_layout
-from rlinf_backend_megatron.mapping import check_names
-from rlinf_backend_megatron.release import check_release, has_transformer_engine, preload
-from rlinf_backend_megatron.source import read_source
+from rlinf_backend_megatron.ground import Ground
+from rlinf_backend_megatron.release import check_release, preload
 from rlinf_core.api import LoRAConfig, Model, OptimizerConfig, TrainBackend, TrainerContext
 from rlinf_core.errors import ConfigError
 from rlinf_core.types import Sampling
 
 if TYPE_CHECKING:
     from rlinf_backend_megatron.config import MegatronConfig
+    from rlinf_backend_megatron.resize import Rebuild
     from rlinf_backend_megatron.trainer import MegatronTrainer
 
 
@@ -36,6 +35,38 @@ class MegatronBackend(TrainBackend):
         keep_reference: bool = False,
     ) -> MegatronTrainer:
         """Check, join the other ranks and build. Raises `ConfigError` and `PluginError`."""
+        ground = self._ground(model, lora, context, sampling, keep_reference=keep_reference)
+        from rlinf_backend_megatron.trainer import MegatronTrainer
+
+        return MegatronTrainer.build(ground, optimizer, context)
+
+    def join(
+        self,
+        model: Model,
+        lora: LoRAConfig,
+        context: TrainerContext,
+        facts: Mapping[str, Any],
+        *,
+        sampling: Sampling | None = None,
+        keep_reference: bool = False,
+    ) -> Rebuild:
+        """The model is read for its shapes; the others have its values."""
+        ground = self._ground(model, lora, context, sampling, keep_reference=keep_reference)
+        from rlinf_backend_megatron import trainer  # noqa: F401 - so that nobody waits for it later
+        from rlinf_backend_megatron.resize import Facts, Rebuild
+
+        return Rebuild(ground.hollow(), context, Facts(**facts), None)
+
+    def _ground(
+        self,
+        model: Model,
+        lora: LoRAConfig,
+        context: TrainerContext,
+        sampling: Sampling | None,
+        *,
+        keep_reference: bool,
+    ) -> Ground:
+        """All checks that come before Megatron is imported, and the one of it."""
         check_release()
         preload(self.config.preload)
         _check_device(context.device, self.config.preload)
@@ -44,28 +75,12 @@ class MegatronBackend(TrainBackend):
                 "backend.sequence_parallel (megatron) does not go with adapters; leave it out, or set "
                 "lora.rank=0"
             )
-        source = read_source(model, lora, context.seed)
-        architecture = read(source.config)
-        check_names(architecture, source.own_names())
-        layout = checked_layout(
-            self.config, architecture, context.world_size, transformer_engine=has_transformer_engine()
-        )
+        ground = Ground.of(self.config, model, lora, context.seed, sampling, keep_reference=keep_reference)
+        ground.layout(context.world_size)
         from rlinf_backend_megatron.network import check_experts  # imports Megatron, after the checks
-        from rlinf_backend_megatron.trainer import MegatronTrainer
-        from rlinf_backend_megatron.world import join_world
 
-        check_experts(architecture)
-        return MegatronTrainer(
-            self.config,
-            model,
-            architecture,
-            source,
-            optimizer,
-            context,
-            join_world(context, layout),
-            sampling=sampling,
-            keep_reference=keep_reference,
-        )
+        check_experts(ground.architecture)
+        return ground
 
 
 def _check_device(device: str, preloaded: str) -> None:

@@ -1,128 +1,95 @@
-"""Checkpoints by Megatron's distributed checkpointing: each rank writes its part, any layout reads it."""
+"""Checkpoints: each rank writes boxes of tensors that no other rank writes, and any layout reads them."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from megatron.core import dist_checkpointing
+from torch import Tensor
 
-from rlinf_backend_megatron.index import check_index
-from rlinf_core.errors import CheckpointError
+from rlinf_backend_megatron.holdings import COPY, MARK, MODEL, Holding, holdings
+from rlinf_backend_megatron.spread import Place
+from rlinf_core.shards import Shard, keys, read
 
 if TYPE_CHECKING:
-    from rlinf_backend_megatron.optimizer import Optimizer
     from rlinf_backend_megatron.trainer import MegatronTrainer
 
-NUMBERS = "numbers.json"  # counters, beside Megatron's files
-# Optimizer states as whole parameters, so that other parallel sizes can read them.
-METADATA = {
-    "distrib_optim_sharding_type": "fully_reshardable",
-    "distrib_optim_fully_reshardable_mem_efficient": False,
-}
+NAME = "megatron"
+NUMBERS = "numbers"  # version, steps taken, steps skipped
 
 
-def save(trainer: MegatronTrainer, path: Path) -> None:
-    """Every rank takes part. Raises `CheckpointError`."""
-    numbers = {
-        "version": trainer.version,
-        "taken": trainer.optimizer.steps_taken,
-        "skipped": trainer.optimizer.skipped_steps,
-        "marked": trainer.reference.marked,
-    }
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        trainer.world.barrier()
-        dist_checkpointing.save(_state(trainer, marked=trainer.reference.marked), str(path))
-        if trainer.world.rank == 0:
-            (path / NUMBERS).write_text(json.dumps(numbers))
-        trainer.world.barrier()
-    except (OSError, RuntimeError) as err:
-        raise CheckpointError(f"backend megatron: cannot write {path}: {_first_line(err)}") from err
+def written(trainer: MegatronTrainer) -> list[Shard]:
+    """What this rank writes: of what is trained, a marked reference, counters and its random state."""
+    world = trainer.world
+    place = Place(world.rank, world.layout)
+    found = [
+        _shard(holding)
+        for number, holding in enumerate(_kept(trainer))
+        if _writes(holding, place, number, distributed=trainer.ground.config.distributed_optimizer)
+    ]
+    found += [_whole(name, state) for name, state in _random(trainer).items()]
+    if world.rank == 0:
+        optimizer = trainer.optimizer
+        numbers = (trainer.version, optimizer.steps_taken, optimizer.skipped_steps)
+        found.append(_whole(NUMBERS, torch.tensor(numbers)))
+    return sorted(found, key=lambda shard: shard.key)
 
 
 def load(trainer: MegatronTrainer, path: Path) -> None:
-    """Restore weights, optimizer, counters and a marked reference. Raises `CheckpointError`."""
-    numbers = _numbers(path)
-    check_index(path)
-    _check_common(path)
-    try:
-        if numbers["marked"]:
-            trainer.reference.mark()
-        state = _state(trainer, marked=numbers["marked"], loading=True)
-        found: dict[str, Any] = dist_checkpointing.load(state, str(path))
-        trainer.network.load_state_dict(found["model"], strict=not trainer.lora.rank)
-        _load_optimizer(trainer.optimizer, found["optimizer"])
-        if numbers["marked"]:
-            trainer.reference.restore(found["reference"])
-    except Exception as err:  # Megatron and torch raise many types for one cause: a folder that does not fit
-        raise CheckpointError(
-            f"backend megatron: cannot load the checkpoint {path} ({type(err).__name__}: {_first_line(err)}"
-            "); name another one, or the model and settings that it was made with"
-        ) from err
-    trainer.version = numbers["version"]
-    trainer.optimizer.steps_taken, trainer.optimizer.skipped_steps = numbers["taken"], numbers["skipped"]
+    """Restore what was written. A rank that did not exist then keeps its random state. Raises
+    `CheckpointError`."""
+    stored = keys(path, NAME)
+    if any(name.startswith(MARK) for name in stored):
+        trainer.mark_reference()
+    numbers = torch.zeros(3, dtype=torch.int64)
+    random = {name: state for name, state in _random(trainer).items() if name in stored}
+    state = [_whole(name, tensor) for name, tensor in {NUMBERS: numbers, **random}.items()]
+    read([*map(_shard, _kept(trainer)), *state], path, NAME)
+    version, taken, skipped = numbers.tolist()
+    trainer.version = version
+    trainer.optimizer.go_on(taken, skipped)
+    for name, tensor in random.items():
+        if name == f"random.{trainer.world.rank}":
+            torch.set_rng_state(tensor)
+        else:
+            torch.cuda.set_rng_state(tensor, trainer.world.device)
 
 
-def _numbers(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((path / NUMBERS).read_text())
-    except (OSError, ValueError) as err:
-        raise CheckpointError(
-            f"backend megatron: no readable checkpoint in {path} ({err}); name another one"
-        ) from err
-    return found
+def _kept(trainer: MegatronTrainer) -> Iterator[Holding]:
+    """All else comes from the model."""
+    for holding in holdings(trainer.spread(), trainer.body):
+        marked = holding.kind in (COPY, MARK) and trainer.reference.marked
+        if marked or (holding.kind not in (COPY, MARK) and holding.part.trained):
+            yield holding
 
 
-def _check_common(path: Path) -> None:
-    """Megatron's own files are read as torch reads weights: by names that it knows. Older releases of torch
-    do so only when asked."""
-    for file in path.glob("*.pt"):
-        try:
-            torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as err:  # of many types; all say that it is not what Megatron writes
-            raise CheckpointError(
-                f"backend megatron: {file} holds what is not run ({_first_line(err)}); name another one"
-            ) from err
+def _writes(holding: Holding, place: Place, number: int, *, distributed: bool) -> bool:
+    """Of ranks that have the same, one does; which one, goes by turns."""
+    part = holding.part
+    if part.again or (not part.expert and part.sizes == part.shape and place.tensor):
+        return False
+    if holding.kind not in (MODEL, COPY, MARK) and distributed:
+        return True
+    owner, owners = place.owner(experts=part.expert)
+    return number % owners == owner
 
 
-def _state(trainer: MegatronTrainer, *, marked: bool, loading: bool = False) -> dict[str, Any]:
-    """Of what is trained; all else comes from the model."""
-    weights = trainer.network.sharded_state_dict(metadata=dict(METADATA))
-    if trainer.lora.rank:
-        kept = {name for name, held in trainer.network.named_parameters() if held.requires_grad}
-        weights = {name: sharded for name, sharded in weights.items() if name in kept}
-    inner = trainer.optimizer.inner
-    state: dict[str, Any] = {
-        "model": weights,
-        "optimizer": inner.sharded_state_dict(weights, is_loading=loading, metadata=dict(METADATA)),
-    }
-    if marked:
-        state["reference"] = trainer.reference.sharded(weights, dict(METADATA))
-    return state
+def _shard(holding: Holding) -> Shard:
+    kind = MARK if holding.kind == COPY else holding.kind
+    block = holding.block
+    return Shard(kind + holding.part.name, holding.tensor, block.offsets, block.shape)
 
 
-def _load_optimizer(optimizer: Optimizer, state: dict[Any, Any]) -> None:
-    """Sharded states of torch's AdamW are taken in apart: it counts steps beside each of them, which Megatron
-    0.16 looks for among the stored tensors, does not find, and shares between all of them, so that each step
-    would count many times. TransformerEngine's optimizer has no such counts."""
-    parts = optimizer.parts()
-    sharded = [part for part in parts if hasattr(part, "load_parameter_state_from_fully_reshardable")]
-    if not sharded or not isinstance(parts[0].optimizer, torch.optim.AdamW):
-        optimizer.inner.load_state_dict(state)
-        return
-    states = [state] if len(parts) == 1 else [state[number] for number in range(len(parts))]
-    for part, own in zip(parts, states, strict=True):
-        tensors = own.pop("param_state")
-        part.load_state_dict(own)
-        moments = part.optimizer.state
-        counts = {parameter: held.pop("step") for parameter, held in moments.items()}
-        part.load_parameter_state_from_fully_reshardable(tensors)
-        for parameter, count in counts.items():
-            moments[parameter]["step"] = count.clone()
+def _whole(name: str, tensor: Tensor) -> Shard:
+    return Shard(name, tensor, (0,) * tensor.ndim, tuple(tensor.shape))
 
 
-def _first_line(err: BaseException) -> str:
-    return (str(err).strip() or type(err).__name__).partition("\n")[0]
+def _random(trainer: MegatronTrainer) -> Mapping[str, Tensor]:
+    """The generators that this rank draws from."""
+    rank, device = trainer.world.rank, trainer.world.device
+    states = {f"random.{rank}": torch.get_rng_state()}
+    if device.type == "cuda":
+        states[f"random_device.{rank}"] = torch.cuda.get_rng_state(device)
+    return states

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rlinf_core.errors import ConfigError
@@ -15,7 +15,7 @@ SIZES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_par
 class MegatronConfig:
     """How one model lies on the ranks. Ranks beyond tensor x pipeline x context are data parallel."""
 
-    tensor_parallel: int = 1  # ranks that share every layer's matrices
+    tensor_parallel: int = 1  # ranks that share every layer's matrices; 0 = all that the others leave
     pipeline_parallel: int = 1  # ranks that have some of the layers each
     context_parallel: int = 1  # ranks that share the positions of a row
     expert_parallel: int = 1  # data-parallel ranks that share the experts of a layer
@@ -32,8 +32,9 @@ class MegatronConfig:
 
     def __post_init__(self) -> None:
         for name in SIZES:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"backend.{name} (megatron): {getattr(self, name)} is less than 1")
+            least = 0 if name == "tensor_parallel" else 1
+            if getattr(self, name) < least:
+                raise ConfigError(f"backend.{name} (megatron): {getattr(self, name)} is less than {least}")
         for name, value, allowed in (
             ("precision", self.precision, ("fp32", "bf16")),
             ("recompute", self.recompute, ("none", "selective", "full")),
@@ -54,5 +55,12 @@ class MegatronConfig:
 
     @property
     def model_ranks(self) -> int:
-        """That hold one model together."""
-        return self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+        """That hold one model together, or a divisor of their number where ranks decide it."""
+        return max(1, self.tensor_parallel) * self.pipeline_parallel * self.context_parallel
+
+    def on(self, ranks: int) -> MegatronConfig:
+        """The same with the tensor-parallel size that so many ranks have."""
+        if self.tensor_parallel:
+            return self
+        size = max(1, ranks // self.model_ranks)
+        return replace(self, tensor_parallel=size, sequence_parallel=self.sequence_parallel and size > 1)

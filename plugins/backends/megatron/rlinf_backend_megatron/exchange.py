@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from rlinf_backend_megatron.architecture import Architecture
-from rlinf_backend_megatron.mapping import Piece, head_of_tied, join, merge, part, pieces, shard
+from rlinf_backend_megatron.mapping import Form, Piece, head_of_tied, join, merge, part, pieces, shard
 from rlinf_backend_megatron.network import Network
 from rlinf_backend_megatron.world import World
-
-
-@dataclass(frozen=True)
-class Form:
-    """What a tensor is like that another stage has."""
-
-    shape: torch.Size
-    dtype: torch.dtype
 
 
 class Exchange:

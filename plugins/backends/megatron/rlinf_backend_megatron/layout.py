@@ -23,7 +23,8 @@ class Layout:
 def checked_layout(
     config: MegatronConfig, model: Architecture, ranks: int, *, transformer_engine: bool
 ) -> Layout:
-    """The layout on so many ranks. Raises `ConfigError` with the first thing that does not fit."""
+    """The layout on so many ranks, which `config.on` has seen. Raises `ConfigError` with the first thing that
+    does not fit."""
     if ranks % config.model_ranks:
         raise ConfigError(
             f"backend megatron: one model takes tensor_parallel={config.tensor_parallel} x pipeline_parallel="

@@ -20,6 +20,14 @@ Split = Literal["none", "rows", "columns", "halves", "experts"]
 
 
 @dataclass(frozen=True)
+class Form:
+    """What a whole Hugging Face tensor is like."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
 class Piece:
     """`split` says what a rank holds: everything, a block of rows or of columns, a block of rows of each half
     (gate and up), or some experts. With `qkv`, the Megatron tensor holds queries, keys and values group by

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -14,6 +17,18 @@ from torch import Tensor
 
 from rlinf_backend_megatron.config import MegatronConfig
 from rlinf_core.api import OptimizerConfig, StepStats
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The optimizer's state of entries of a parameter, from `begin` on of the flat one."""
+
+    parameter: Tensor  # the network's
+    begin: int
+    main: Tensor  # what is updated; a part of the parameter itself unless that has fewer bits
+    moments: dict[str, Tensor]
 
 
 class Optimizer:
@@ -88,6 +103,28 @@ class Optimizer:
             ]
         return found
 
+    def kept(self) -> Iterator[Kept]:
+        """What this rank has of the optimizer's state."""
+        for part in self.parts():
+            for parameter, main, begin in _mains(part):
+                state = part.optimizer.state[main]
+                if not all(name in state for name in MOMENTS):  # TransformerEngine's, before its first step
+                    part.init_state_fn(part.optimizer, part.config)
+                    state = part.optimizer.state[main]
+                yield Kept(parameter, begin, main, {name: state[name] for name in MOMENTS})
+
+    def go_on(self, steps_taken: int, skipped_steps: int) -> None:
+        """With a state that so many steps have made."""
+        self.steps_taken, self.skipped_steps = steps_taken, skipped_steps
+        count = steps_taken - skipped_steps
+        for part in self.parts():
+            for state in part.optimizer.state.values():
+                if "step" in state:
+                    state["step"].fill_(count)
+            if not isinstance(part.optimizer, torch.optim.AdamW) and count:
+                for group in part.optimizer.param_groups:
+                    group["step"] = count
+
     def parts(self) -> list[Any]:
         """Optimizers of shared parameters and of experts, whose ranks differ."""
         return list(getattr(self.inner, "chained_optimizers", None) or [self.inner])
@@ -104,6 +141,28 @@ def _prime(inner: Any) -> None:
                 "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
                 "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
             }
+
+
+def _mains(part: Any) -> Iterator[tuple[Tensor, Tensor, int]]:
+    """Parameters with what is updated of them, and where that begins, of each kind of optimizer."""
+    if getattr(part, "is_stub_optimizer", False):
+        return
+    if hasattr(part, "shard_fp32_from_float16_groups"):  # the distributed one
+        for models, shards in (
+            (part.model_float16_groups, part.shard_fp32_from_float16_groups),
+            (part.model_fp32_groups, part.shard_fp32_groups),
+        ):
+            for parameter, main in zip(chain(*models), chain(*shards), strict=True):
+                yield parameter, main, part._get_model_param_range_map(parameter)["param"].start
+    elif hasattr(part, "fp32_from_float16_groups"):
+        for models, mains in (
+            (part.float16_groups, part.fp32_from_float16_groups),
+            (part.fp32_from_fp32_groups, part.fp32_from_fp32_groups),
+        ):
+            yield from zip(chain(*models), chain(*mains), repeat(0))
+    else:
+        for group in part.optimizer.param_groups:
+            yield from ((parameter, parameter, 0) for parameter in group["params"])
 
 
 def _is_large(held: Any) -> bool:

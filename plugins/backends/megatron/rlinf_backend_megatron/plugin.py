@@ -25,6 +25,7 @@ def rlinf_register_backends() -> list[BackendSpec]:
                 offload=True,
                 precisions=frozenset({"fp32", "bf16"}),
                 reference=True,
+                resize=True,
             ),
         )
     ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +11,6 @@ from torch import Tensor
 from rlinf_backend_megatron.adapters import Switch
 from rlinf_backend_megatron.network import Network
 from rlinf_core.errors import ConfigError
-
-PREFIX = "reference."  # before the names of its weights in a checkpoint
 
 
 class Reference:
@@ -56,29 +52,20 @@ class Reference:
             finally:
                 self._fill(kept)
 
+    def held(self) -> dict[str, Tensor]:
+        """Trained tensors at the mark, where there is no second network."""
+        return dict(self._held)
+
+    def make_room(self, *, marked: bool) -> None:
+        """For what the reference of other ranks has."""
+        self.marked = marked
+        if marked and self.copy is None:
+            self._held = {name: torch.zeros_like(tensor) for name, tensor in self._trained().items()}
+
     def tensors(self) -> list[Tensor]:
         """All that is kept for it."""
         copied = [] if self.copy is None else [*self.copy.parameters(), *self.copy.buffers()]
         return [*copied, *self._held.values()]
-
-    def sharded(self, weights: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-        """Its part of a checkpoint, beside the sharded `weights` of the policy. Any: Megatron's tensors."""
-        if self.copy is not None:
-            found: dict[str, Any] = self.copy.sharded_state_dict(prefix=PREFIX, metadata=metadata)
-            return found
-        return {
-            PREFIX + name: replace(weights[name], key=PREFIX + weights[name].key, data=tensor)
-            for name, tensor in self._held.items()
-        }
-
-    @torch.no_grad()
-    def restore(self, found: dict[str, Tensor]) -> None:
-        """Take in what a checkpoint had."""
-        named = {name.removeprefix(PREFIX): tensor for name, tensor in found.items()}
-        if self.copy is not None:
-            self.copy.load_state_dict(named)
-        else:
-            self._held = named
 
     def _check(self) -> None:
         if self.copy is None and self.switch is None:

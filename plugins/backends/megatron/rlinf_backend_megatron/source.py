@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from rlinf_backend_megatron.mapping import Piece, Split
+from rlinf_backend_megatron.mapping import Form, Piece, Split
 from rlinf_core.adapters import adapted_module
 from rlinf_core.api import LoRAConfig, Model
 from rlinf_core.errors import ConfigError
@@ -33,6 +34,18 @@ class Source:
     def own_names(self) -> set[str]:
         """Of the architecture alone."""
         return {name for name in self.state if ".lora_" not in name and name not in self.head_names}
+
+    def hollow(self) -> Source:
+        """The same without the weights."""
+        empty = {name: torch.empty_like(held, device="meta") for name, held in self.state.items()}
+        return replace(self, state=empty)
+
+    def forms(self, dtype: torch.dtype) -> dict[str, Form]:
+        """Of all tensors, where the model has this dtype."""
+        return {
+            name: Form(tuple(tensor.shape), torch.float32 if name in self.head_names else dtype)
+            for name, tensor in self.state.items()
+        }
 
     def extra_pieces(self, layers: int) -> list[Piece]:
         """Adapters and the value head."""

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from torch import Tensor
 
 from rlinf_backend_megatron import checkpoint
-from rlinf_backend_megatron.adapters import Switch, attach
-from rlinf_backend_megatron.architecture import Architecture
-from rlinf_backend_megatron.config import MegatronConfig
-from rlinf_backend_megatron.exchange import Exchange, Form
-from rlinf_backend_megatron.network import Network, build_network
+from rlinf_backend_megatron.body import Body, build_body
+from rlinf_backend_megatron.ground import Ground
+from rlinf_backend_megatron.holdings import HeldBoxes, holdings
 from rlinf_backend_megatron.optimizer import Optimizer
-from rlinf_backend_megatron.policy import Judge
-from rlinf_backend_megatron.reference import Reference
+from rlinf_backend_megatron.resize import Facts, Rebuild
 from rlinf_backend_megatron.schedule import MicroBatch, run
-from rlinf_backend_megatron.source import Source
-from rlinf_backend_megatron.world import World
+from rlinf_backend_megatron.spread import Spread, layer_order
+from rlinf_backend_megatron.world import join_world
 from rlinf_core.adapters import export_adapted
 from rlinf_core.api import (
     POLICY,
     DataShare,
+    Held,
     LossFunction,
     MetricSums,
-    Model,
     OptimizerConfig,
     PolicyOutputs,
     StepStats,
@@ -41,8 +36,9 @@ from rlinf_core.api import (
     Want,
     WeightBucket,
 )
+from rlinf_core.errors import CheckpointError
+from rlinf_core.shards import ShardSnapshot, Stage
 from rlinf_core.shelf import Shelf, stored_bytes
-from rlinf_core.types import Sampling
 
 BUCKET_BYTES = 64 << 20
 
@@ -52,49 +48,48 @@ class MegatronTrainer(Trainer):
 
     share: DataShare
 
-    def __init__(
-        self,
-        config: MegatronConfig,
-        model: Model,
-        architecture: Architecture,
-        source: Source,
-        optimizer: OptimizerConfig,
-        context: TrainerContext,
-        world: World,
-        *,
-        sampling: Sampling | None = None,
-        keep_reference: bool = False,
-    ) -> None:
-        self.config, self.model, self.architecture, self.world = config, model, architecture, world
-        self.share, self.lora, self.seed = world.share, source.lora, context.seed
-        self.network, self.exchange, switch = self._built(source)
-        copied = keep_reference and not self.lora.rank
-        copy = self._built(source)[0].requires_grad_(False) if copied else None
-        self.reference = Reference(self.network, copy, switch)
-        self._sent = source.sent
-        self._forms = self._formed(source)
-        self.wrapped = _wrapped(self.network, config)
-        self.optimizer = Optimizer(optimizer, context.total_steps, self.wrapped, config)
-        ends = model.processor().eos_ids
-        multiple = config.context_parallel * 2 if config.context_parallel > 1 else 1
-        multiple *= config.tensor_parallel if config.sequence_parallel else 1
-        self.padding_free = model.padding_free and config.context_parallel == 1
-        self._judge = Judge(
-            world,
-            architecture.vocabulary,
-            sampling or Sampling(),
-            ends,
-            multiple=multiple,
-            packs=self.padding_free,
-        )
+    def __init__(self, ground: Ground, body: Body) -> None:
+        self.ground = ground.hollow()
+        self.model, self.lora, self.seed = ground.model, ground.source.lora, ground.seed
+        self._sent, self._forms = ground.source.sent, ground.forms()
+        self._stage = Stage()
+        self.become(body)
+
+    @classmethod
+    def build(cls, ground: Ground, optimizer: OptimizerConfig, context: TrainerContext) -> MegatronTrainer:
+        """Meet the other ranks and build. Raises `ConfigError`."""
+        world = join_world(context, ground.layout(context.world_size))
+        return cls(ground, build_body(ground, world, optimizer, context.total_steps, filled=True))
+
+    def become(self, body: Body) -> None:
+        """Be one of that many ranks."""
+        self.world, self.network, self.exchange = body.world, body.network, body.exchange
+        self.reference, self.wrapped, self.optimizer = body.reference, body.wrapped, body.optimizer
+        self._judge = body.judge
+        self.share, self.padding_free = body.world.share, body.judge.packs
+        self.host_is_elsewhere = body.world.device.type != "cpu"
         self._shelf = Shelf()
-        self.host_is_elsewhere = world.device.type != "cpu"
         self._pending = False  # gradients that no step has used
+
+    @property
+    def body(self) -> Body:
+        """What `become` was given."""
+        return Body(
+            self.world,
+            self.network,
+            self.exchange,
+            self.reference,
+            self.wrapped,
+            self.optimizer,
+            self._judge,
+        )
 
     def outputs(
         self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
     ) -> PolicyOutputs:
         """Outputs without gradient, the same on every rank of the model."""
+        if reference:  # adapters are exchanged for it
+            self._stage.settle()
         self.onload()
         rows = self._rows(inputs)
         reading = self._judge.reading(rows)
@@ -152,6 +147,7 @@ class MegatronTrainer(Trainer):
 
     def step(self, denominator: float) -> StepStats:
         """One optimizer step with the gradient of the mean."""
+        self._stage.settle()
         self.onload()
         stats = self.optimizer.step(denominator)
         self._pending = False
@@ -179,12 +175,25 @@ class MegatronTrainer(Trainer):
         yield bucket
 
     def save(self, path: Path) -> None:
-        """Weights, optimizer, counters and a marked reference, each rank its part."""
+        """What is trained: weights, optimizer, counters, a marked reference and each rank's random state.
+        Raises `CheckpointError`."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self.snapshot(apart=False).write(path)
+        except OSError as err:
+            raise CheckpointError(f"backend megatron: cannot write {path}: {err}") from err
+        self.world.barrier()
+
+    def snapshot(self, *, apart: bool) -> ShardSnapshot:
+        """The same, to be written later. The copy is made by a thread, and whatever changes the state waits
+        for it."""
         self.onload()
-        checkpoint.save(self, path)
+        shards = checkpoint.written(self)
+        return ShardSnapshot(shards, self.world.rank, self.world.size, self._stage if apart else None)
 
     def load(self, path: Path) -> None:
         """Restore what `save` wrote, also with other parallel sizes. Raises `CheckpointError`."""
+        self._stage.settle()
         self.onload()
         checkpoint.load(self, path)
 
@@ -204,15 +213,48 @@ class MegatronTrainer(Trainer):
 
     def mark_reference(self) -> None:
         """The current policy becomes the reference; it is saved with the checkpoint."""
+        self._stage.settle()
         self.onload()
         self.reference.mark()
 
     def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
         """A fresh optimizer and schedule; gradients not yet applied are forgotten."""
+        self._stage.settle()
         self.onload()
         self.optimizer.clear()
         self._pending = False
-        self.optimizer = Optimizer(optimizer, total_steps, self.wrapped, self.config)
+        self.optimizer = Optimizer(optimizer, total_steps, self.wrapped, self.ground.config)
+
+    def held(self) -> Held:
+        """Parameters, optimizer state and what the reference keeps."""
+        return HeldBoxes(holdings(self.spread(), self.body))
+
+    def facts(self) -> dict[str, Any]:  # Any: of `Facts`
+        """Counters, what the optimizer was told, and the order of parameters."""
+        optimizer = self.optimizer
+        return {
+            "version": self.version,
+            "steps_taken": optimizer.steps_taken,
+            "skipped_steps": optimizer.skipped_steps,
+            "optimizer": optimizer.config,
+            "total_steps": optimizer.total_steps,
+            "marked": self.reference.marked,
+            "order": self._order(),
+        }
+
+    def resize(self, context: TrainerContext) -> Rebuild:
+        """Raises `ConfigError` where the model does not fit on so many ranks."""
+        return Rebuild(self.ground, context, Facts(**self.facts()), self)
+
+    def spread(self) -> Spread:
+        """How the model lies on ranks."""
+        return self.ground.spread(self._order())
+
+    def leave(self) -> None:
+        """Be alone with what there is, until `become`."""
+        self._stage.settle()
+        self.onload()
+        self.world.leave()
 
     def memory_bytes(self) -> float:
         """Of this rank's shards."""
@@ -225,7 +267,8 @@ class MegatronTrainer(Trainer):
     def offload(self) -> None:
         """Move what the settings name to host memory. On the CPU, where there is nowhere to go, gradients
         that hold nothing are freed."""
-        leaving = self.config.offload
+        self._stage.settle()
+        leaving = self.ground.config.offload
         gradients = self._gradients() if "gradients" in leaving else []
         moved: list[Tensor] = []
         kept = [] if "weights" in leaving else self._weights()  # main parameters may be views of these
@@ -237,29 +280,11 @@ class MegatronTrainer(Trainer):
 
     def close(self) -> None:
         """Leave the process groups."""
+        self._stage.settle()
         self.world.close()
 
-    def _built(self, source: Source) -> tuple[Network, Exchange, Switch | None]:
-        """A network with the weights that this starts from, and what else is trained."""
-        lora, model = source.lora, self.architecture
-        network, switch = build_network(model, self.config, adapted=lora.rank > 0), None
-        if lora.rank:
-            scale, ranks = lora.alpha / lora.rank, self.config.tensor_parallel
-            switch = attach(network, model, source.adapted, lora.rank, scale, ranks)
-            network.to(network.config.params_dtype)
-        if source.head is not None and self.world.is_last_stage:
-            network.value_head = deepcopy(source.head).float()
-        exchange = Exchange(network, model, self.world, source.extra_pieces(model.layers))
-        exchange.fill(source.state)
-        network.to(self.world.device)
-        return network, exchange, switch
-
-    def _formed(self, source: Source) -> dict[str, Form]:
-        dtype = self.network.config.params_dtype
-        return {
-            name: Form(tensor.shape, torch.float32 if name in source.head_names else dtype)
-            for name, tensor in source.state.items()
-        }
+    def _order(self) -> tuple[str, ...]:
+        return layer_order([name for name, _ in self.network.named_parameters()])
 
     def _weights(self) -> list[Tensor]:
         return [*self.network.parameters(), *self.network.buffers(), *self.reference.tensors()]
@@ -275,24 +300,3 @@ class MegatronTrainer(Trainer):
     def _rows(self, inputs: Mapping[str, Tensor]) -> TokenRows:
         moved = {name: value.to(self.world.device) for name, value in inputs.items()}
         return self.model.token_rows(moved)
-
-
-def _wrapped(network: Network, config: MegatronConfig) -> DistributedDataParallel:
-    settings = DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True,
-        overlap_grad_reduce=False,
-        use_distributed_optimizer=config.distributed_optimizer,
-    )
-    wrapped = DistributedDataParallel(network.config, settings, network)
-    for buffer in (*wrapped.buffers, *wrapped.expert_parallel_buffers):
-        _count_padding(buffer)
-    return wrapped
-
-
-def _count_padding(buffer: Any) -> None:
-    """Where a shared embedding has a bucket of its own, Megatron 0.16 saves the optimizer's state without the
-    padding between buckets, but looks for it at places that count it: whatever follows a padded bucket would
-    be stored wrongly. With padding as a part of buckets, both agree; no padding is stored. Any: Megatron."""
-    for bucket in buffer.buckets:
-        bucket.numel_unpadded = bucket.grad_data.numel()
-    buffer.numel_unpadded = buffer.numel

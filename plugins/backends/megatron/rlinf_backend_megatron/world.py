@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ class World:
     device: torch.device
     layout: Layout
     owner: bool  # opened the process groups, and so closes them
+    groups: Any = None  # those of this process at that time. Any: torch's process groups are not typed
 
     @property
     def stage(self) -> int:
@@ -103,6 +104,13 @@ class World:
         """Wait for all ranks."""
         dist.barrier()
 
+    def leave(self) -> None:
+        """Leave the process groups for others, unless another trainer of this process has done so already."""
+        if dist.is_initialized() and dist.group.WORLD is self.groups:
+            parallel_state.destroy_model_parallel()
+            dist.destroy_process_group()
+        self.owner = False
+
     def close(self) -> None:
         """Leave the process groups."""
         if self.owner and dist.is_initialized():
@@ -141,7 +149,7 @@ def join_world(context: TrainerContext, layout: Layout) -> World:
             f"backend megatron: another trainer of this process has sizes {_sizes()} (tensor, pipeline, "
             "context, expert); all trainers of a process have the same"
         )
-    return World(context.rank, context.world_size, device, layout, owner)
+    return World(context.rank, context.world_size, device, layout, owner, dist.group.WORLD)
 
 
 def _sizes() -> tuple[int, ...]:
@@ -180,10 +188,11 @@ def _open_group(context: TrainerContext, device: torch.device) -> None:
     )
 
 
-@cache
+@lru_cache(maxsize=2)
 def _meeting_place(_address: str | None, _port: str | None, rank: int, size: int) -> Any:
-    """One for all trainers that this process has, one after the other, open until it ends: a door that is
-    opened anew for each could let a rank in that is ahead before the last one has left."""
+    """One for all trainers that this process has at an address, one after the other: a door that is opened
+    anew for each could let a rank in that is ahead before the last one has left. Ranks whose number changes
+    meet at a new address; the door before the last one is closed."""
     try:
         store, _, _ = next(
             dist.rendezvous("env://", rank, size, timeout=TIMEOUT)  # type: ignore[attr-defined]

@@ -78,10 +78,7 @@ def build(
     **settings: Any,
 ) -> Any:
     """One rank of a Megatron trainer."""
-    from rlinf_backend_megatron.backend import MegatronBackend
-    from rlinf_backend_megatron.config import MegatronConfig
-
-    return MegatronBackend(MegatronConfig(preload=CPU, **settings)).build(
+    return backend(**settings).build(
         model,
         OPTIMIZER,
         lora or LoRAConfig(),
@@ -89,6 +86,14 @@ def build(
         sampling=sampling,
         keep_reference=True,
     )
+
+
+def backend(**settings: Any) -> Any:
+    """The backend with these settings, on the CPU."""
+    from rlinf_backend_megatron.backend import MegatronBackend
+    from rlinf_backend_megatron.config import MegatronConfig
+
+    return MegatronBackend(MegatronConfig(preload=CPU, **settings))
 
 
 def trained(kind: str, packing: str = "auto", **settings: Any) -> Callable[[int, int], dict[str, Any]]:
@@ -239,6 +244,7 @@ def offloaded(rank: int, size: int) -> dict[str, Any]:
                 if leaves:
                     trainer.offload()
                     found["left"] = trainer.memory_bytes()
+                    found["told"] = len(tuple(trainer.held()))
                     trainer.onload()
             trainer.step(DENOMINATOR)
             if leaves:

@@ -29,10 +29,8 @@ def ran(folder: Path, *names: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.slow
 def test_megatron_conforms(tmp_path: Path) -> None:
     outcomes = ran(tmp_path, "conformance")["conformance"]
-    waits = outcomes.pop("check_backends_snapshot")
     ordered = outcomes.pop("check_backends_any_order")
     assert set(outcomes.values()) == {"passed"}, outcomes
-    assert waits == "skipped the backend has no snapshots"  # training waits for Megatron's checkpoints
     assert ordered == "skipped the backend adds up gradients in one order only"  # no devices are lent to it
 
 
@@ -42,6 +40,7 @@ def test_training_goes_on_bit_for_bit_after_the_device_was_left(tmp_path: Path) 
     for name, weight in found["staying"].items():
         assert torch.equal(found["leaving"][name], weight), name
     assert found["left"] == 0
+    assert found["told"] > 0  # what it has can be told all the same
     parameters = sum(weight.numel() for weight in found["staying"].values())
     copies = 1 + 1 + 1 + 2 / 2  # policy, reference, gradients, half of both moments
     assert found["held"] >= 4 * copies * parameters

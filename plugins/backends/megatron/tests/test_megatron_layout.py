@@ -112,7 +112,7 @@ def test_sizes_that_do_not_fit_are_named(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tensor_parallel": 0}, r"backend.tensor_parallel \(megatron\): 0 is less than 1"),
+        ({"pipeline_parallel": 0}, r"backend.pipeline_parallel \(megatron\): 0 is less than 1"),
         ({"precision": "fp8"}, r"backend.precision \(megatron\): 'fp8' is not one of fp32, bf16"),
         ({"recompute": "some"}, r"backend.recompute .* none, selective, full"),
         ({"sequence_parallel": True}, r"of which there is one; raise backend.tensor_parallel"),

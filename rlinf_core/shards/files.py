@@ -1,7 +1,8 @@
 """Tensors in safetensors files, one a rank: each holds the rank's shards and says where they belong.
 
 The layout is that of safetensors (a JSON header, then the raw bytes), with the offsets of shards in the
-header as torch's `HuggingFaceStorageReader` reads them. Nothing that is read can run code.
+header as torch's `HuggingFaceStorageReader` reads them. A rank may have several shards of one tensor; all but
+the first are stored under its name with `#` and a number. Nothing that is read can run code.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import ctypes
 import json
 import math
 import struct
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from torch import Tensor
 from rlinf_core.errors import CheckpointError
 
 NAME = "shard-{:05d}-of-{:05d}.safetensors"
+FORMER = "*.distcp"  # files of checkpoints from before
 PATTERN = "shard-*-of-*.safetensors"
 OFFSETS = "DCP_SHARDING_INFO"  # torch's name for it
 WHOLE = "rlinf"  # beside it: the shapes of the whole tensors, and how many files there are
@@ -39,6 +41,7 @@ DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+AGAIN = "#"  # after the name of a tensor of which the file has a shard already
 MOST_FILES = 1 << 17
 Offsets = tuple[int, ...]
 
@@ -61,17 +64,21 @@ class Shard:
 def header(shards: Sequence[Shard], ranks: int) -> bytes:
     """What a file begins with; the bytes of the shards follow in the same order."""
     entries: dict[str, Any] = {}
+    offsets: dict[str, Any] = {}
+    counts: Counter[str] = Counter()
     start = 0
     for shard in shards:
         end = start + shard.data.nbytes
-        entries[shard.name] = {
+        key = f"{shard.name}{AGAIN}{counts[shard.name]}" if counts[shard.name] else shard.name
+        counts[shard.name] += 1
+        offsets[key] = {"saved_offsets": shard.offsets}
+        entries[key] = {
             "dtype": DTYPES[shard.data.dtype],
             "shape": list(shard.data.shape),
             "data_offsets": [start, end],
         }
         start = end
     whole = {"files": ranks, "shapes": {shard.name: shard.shape for shard in shards}}
-    offsets = {shard.name: {"saved_offsets": shard.offsets} for shard in shards}
     known = {"format": "pt", OFFSETS: json.dumps(offsets), WHOLE: json.dumps(whole)}
     text = json.dumps({"__metadata__": known, **entries}).encode()
     text += b" " * (-len(text) % 8)
@@ -91,6 +98,7 @@ def memory(data: Tensor) -> memoryview:
 @dataclass(frozen=True)
 class _Stored:
     file: Path
+    key: str
     offsets: Offsets
     sizes: Offsets
 
@@ -148,13 +156,14 @@ class Reader:
         """Note what a file holds; returns of how many files it is one."""
         known: Mapping[str, str] = handle.metadata() or {}
         whole, offsets = json.loads(known[WHOLE]), json.loads(known[OFFSETS])
-        for name in list(handle.keys()):
-            start = tuple(map(int, offsets[name]["saved_offsets"]))
-            sizes = tuple(handle.get_slice(name).get_shape())
+        for key in list(handle.keys()):
+            name = key.partition(AGAIN)[0]
+            start = tuple(map(int, offsets[key]["saved_offsets"]))
+            sizes = tuple(handle.get_slice(key).get_shape())
             shape = tuple(map(int, whole["shapes"][name]))
             if len({len(start), len(sizes), len(shape)}) != 1 or self.shapes.setdefault(name, shape) != shape:
                 raise ValueError(f"shard of {name} fits no tensor")
-            self._stored[name].append(_Stored(file, start, sizes))
+            self._stored[name].append(_Stored(file, key, start, sizes))
         self._files[file] = handle
         return int(whole["files"])
 
@@ -165,12 +174,49 @@ class Reader:
             return 0
         handle = self._files[stored.file]
         if not bounds:  # a single number has no slices
-            shard.data.copy_(handle.get_tensor(shard.name))
+            shard.data.copy_(handle.get_tensor(stored.key))
             return 1
         source = tuple(slice(a - o, b - o) for (a, b), o in zip(bounds, stored.offsets, strict=True))
         target = tuple(slice(a - o, b - o) for (a, b), o in zip(bounds, shard.offsets, strict=True))
-        shard.data[target].copy_(handle.get_slice(shard.name)[source])
+        shard.data[target].copy_(handle.get_slice(stored.key)[source])
         return count
+
+
+def read(shards: Iterable[Shard], path: Path, backend: str) -> None:
+    """Fill shards from a checkpoint in place; every rank reads what it needs. Raises `CheckpointError`."""
+    wanted = list(shards)
+    with opened(path, backend) as reader:
+        missing = sorted({shard.name for shard in wanted} - set(reader.shapes))
+        if missing:
+            raise CheckpointError(
+                f"backend {backend}: the checkpoint {path} lacks {len(missing)} tensors, such as "
+                f"{missing[0]!r}; it was made with another model or other lora settings"
+            )
+        try:
+            for shard in wanted:
+                reader.read(shard)
+        except (SafetensorError, OSError, RuntimeError) as err:
+            raise CheckpointError(f"backend {backend}: cannot load the checkpoint {path}: {err}") from err
+
+
+def keys(path: Path, backend: str) -> set[str]:
+    """The names in a checkpoint. Raises `CheckpointError`."""
+    with opened(path, backend) as reader:
+        return set(reader.shapes)
+
+
+def opened(path: Path, backend: str) -> Reader:
+    """Raises `CheckpointError` for a folder that has no shards."""
+    if any(path.glob("shard-*")):
+        return Reader(path)
+    if any(path.glob(FORMER)):
+        raise CheckpointError(
+            f"backend {backend}: {path} was written by an earlier version, in a format that can run code "
+            "when it is read; resume the run with that version, or start a new one from its export"
+        )
+    raise CheckpointError(
+        f"backend {backend}: no readable checkpoint in {path} (no shards); name another one"
+    )
 
 
 def _overlap(
