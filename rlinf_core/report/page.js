@@ -117,7 +117,7 @@ function curves() {
     const still = [];
     for (const name of groups.get(group)) {
       const value = constant(name);
-      if (value !== null) { still.push(`${name.split("/").pop()} ${number(value)}`); continue; }
+      if (value !== null) { still.push(`${name.split("/").slice(1).join("/") || name} ${number(value)}`); continue; }
       const plot = { name, box, node: el("div", { class: "plot" }), drawn: false };
       grid.append(plot.node);
       plots.push(plot);
@@ -226,7 +226,10 @@ function card(sample, shade, most) {
     response(sample, shade, most),
     sample.answer ? el("div", { class: "soft" }, `answer: ${sample.answer}`) : null,
   ];
-  return el("div", { class: "sample" }, head, body);
+  const others = Object.entries(sample.others ?? {}).map(([name, other]) => el("div", {},
+    el("div", { class: "head" }, el("b", { class: other.reward > 0 ? "good" : "bad" }, `${name}: reward ${number(other.reward ?? null)}`), other.error ? el("span", {}, `error: ${other.error}`) : ""),
+    el("div", { class: "text" }, other.response ?? "")));
+  return el("div", { class: "sample" }, head, body, others);
 }
 
 function response(sample, shade, most) {
