@@ -5,7 +5,7 @@ Above a block may stand, as a comment that no reader of the page sees:
     <!-- not run: needs two machines -->             nothing of it runs
     <!-- not run, `pip install`: changes the tests' environment -->   its commands that start so do not run
     <!-- not trained: needs a GPU -->                its settings are checked, and it does not train
-    <!-- nightly: trains for minutes -->             runs in the nightly tests alone
+    <!-- nightly: trains for minutes -->             runs in the nightly tests alone; settings are checked
     <!-- tested by: tests/unit/x/test_y.py -->       runs there
 """
 

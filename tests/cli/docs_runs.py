@@ -17,6 +17,7 @@ SOLVABLE = (  # for what takes groups that differ only: a model that never succe
     "data.digits=2 warm_start.steps=40 warm_start.batch_size=32 train.prompts_per_step=1 "
     "sampling.max_new_tokens=8"
 )
+LONG = ("gymnasium", "metaworld")  # simulators of long episodes, which can be cut
 EPISODES = 2  # recorded, at most
 RECIPES = ROOT / "rlinf_core/config/recipes"
 
@@ -51,8 +52,9 @@ def shortened(text: str, folder: Path, *, inline: bool) -> str:
     if "--resume" in text:
         return f"{text} train.steps=2"
     short = f"{SHORT} {_places(text, inline)}"
-    if _embodied(text, folder):
+    if simulator := _simulator(text, folder):
         short = short.replace(OF_TEXT, "video.episodes=1")
+        short += " simulator.max_episode_steps=8" if simulator in LONG else ""
     elif inline:
         short += " reward_pool.workers=0"
     if "--algo dapo" in text:
@@ -69,9 +71,10 @@ def _places(text: str, inline: bool) -> str:
     return f"engine=inline ranks={ranks}" if inline and one and "--engine" not in text else f"ranks={ranks}"
 
 
-def _embodied(text: str, folder: Path) -> bool:
-    """Whether a command trains in a simulator."""
+def _simulator(text: str, folder: Path) -> str:
+    """The simulator that a command trains in; "" = none."""
     named = [folder / name for name in re.findall(r"[\w./-]+\.yaml", text)]
     named += [RECIPES / f"{name}.yaml" for name in re.findall(r"--recipe (\S+)", text)]
-    settings = [path.read_text() for path in named if path.exists()]
-    return "--simulator" in text or any(re.search("^simulator:", each, re.MULTILINE) for each in settings)
+    settings = "\n".join([text, *(path.read_text() for path in named if path.exists())])
+    found = re.search(r"--simulator (\w+)|^simulator:\s*(?:{\s*name: |name: )?(\w+)", settings, re.MULTILINE)
+    return (found[1] or found[2]) if found else ""

@@ -87,7 +87,7 @@ class Shell:
             self.write(block.title, block.body)
         if block.language in SHELL and not block.title:
             for command in block.commands():
-                if self._wanted(command.mark):
+                if command.mark not in (NOT_RUN, ELSEWHERE):
                     self._command(command)
         elif self._wanted(block.mark()):
             if block.language == "yaml" and not (block.title and block.title in self._typed):
@@ -105,7 +105,8 @@ class Shell:
         trains = text.startswith(TRAINS) and not refused
         if trains and not runs_before(text):
             self._run(composed(text))
-        if command.mark == NOT_TRAINED and text.startswith((*TRAINS, *OF_RUNS)):
+        not_trained = command.mark == NOT_TRAINED and text.startswith((*TRAINS, *OF_RUNS))
+        if not_trained or not self._wanted(command.mark):
             return
         if not refused:
             for run in runs_before(text):
