@@ -41,10 +41,11 @@ class Channel(ItemSource[Item]):
     drops them.
 
     `ordered`: each `put` numbers its item (`order=0, 1, 2, ...`, per key), and items come strictly in
-    that order whoever put them when. `consumers=n`: each item belongs to the consumer, of 0 to n-1, with
-    the least total weight so far, whatever the timing; without it, an item goes to the least loaded of
-    those that wait in `get(consumer=...)` at that moment. `producers=n`: the channel closes when
-    `finish` was called so many times.
+    that order whoever put them when. `heaviest`: of the items that wait, the heaviest goes first.
+    `consumers=n`: each item belongs to the consumer, of 0 to n-1, with the least total weight so far,
+    whatever the timing; without it, an item goes to the least loaded of those that wait in
+    `get(consumer=...)` at that moment. `producers=n`: the channel closes when `finish` was called so many
+    times.
     """
 
     def __init__(
@@ -52,11 +53,14 @@ class Channel(ItemSource[Item]):
         capacity: float = float("inf"),
         *,
         ordered: bool = False,
+        heaviest: bool = False,
         consumers: int = 0,
         producers: int = 1,
         name: str = "channel",
     ) -> None:
-        self._exchange: Exchange[Item] = Exchange(name, capacity, ordered=ordered, consumers=consumers)
+        self._exchange: Exchange[Item] = Exchange(
+            name, capacity, ordered=ordered, heaviest=heaviest, consumers=consumers
+        )
         self._producers = producers
         self._changed = threading.Condition()
 

@@ -35,6 +35,7 @@ class Exchange(Generic[Item]):
     less than that is inside. `ordered`: items of a key come in the order of their numbers 0, 1, 2, ...
     `consumers`: each item belongs to the consumer (0 to n-1) with the least total weight so far, ties to
     the lowest, however long that one takes; otherwise it goes to the least loaded of those that wait.
+    `heaviest`: of the items that wait, the heaviest is handed out first; of equals, the oldest.
     """
 
     def __init__(
@@ -44,14 +45,18 @@ class Exchange(Generic[Item]):
         capacity_bytes: float = math.inf,
         *,
         ordered: bool = False,
+        heaviest: bool = False,
         consumers: int = 0,
     ) -> None:
         if capacity <= 0 or capacity_bytes <= 0:
             raise ConfigError(f"channel {name!r}: its capacity is not above 0, so nothing could pass")
+        if ordered and heaviest:
+            raise ConfigError(f"channel {name!r}: items come ordered or the heaviest first; choose one")
         self.name = name
         self.capacity = capacity
         self.capacity_bytes = capacity_bytes
         self.ordered = ordered
+        self.heaviest = heaviest
         self.loads: dict[Hashable, float] = dict.fromkeys(range(consumers), 0.0)
         self.closed = False
         self.error: BaseException | None = None
@@ -203,7 +208,11 @@ class Exchange(Generic[Item]):
         if self._shares:
             slot = min(self.loads, key=self.loads.__getitem__)
             self.loads[slot] += offer.weight
-        lane.ready.setdefault(slot, deque()).append(offer)
+        ready = lane.ready.setdefault(slot, deque())
+        place = len(ready)
+        while self.heaviest and place and ready[place - 1].weight < offer.weight:
+            place -= 1
+        ready.insert(place, offer)
         self._hand_out(lane, slot)
 
     def _hand_out(self, lane: _Lane[Item], slot: Hashable) -> None:

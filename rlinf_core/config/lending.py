@@ -34,6 +34,14 @@ def unit_groups(config: RunConfig, needs: AlgorithmNeeds) -> int:
     return max(1, -(-samples // needs.group_size))
 
 
+def piece_tokens(config: RunConfig, needs: AlgorithmNeeds) -> int:
+    """Tokens from which on a unit is trained in pieces; 0 = never, as something else is computed of its rows
+    first."""
+    if needs.reference or needs.critic == "head" or config.train.old_logprobs == "recompute":
+        return 0
+    return config.train.micro_batch_tokens
+
+
 def lending_problems(config: RunConfig, specs: Mapping[str, Any], needs: AlgorithmNeeds) -> Iterable[str]:
     """One line for what leaves nothing to lend."""
     if config.schedule.dynamic != "in-step":

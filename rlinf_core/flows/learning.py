@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlinf_core.comm.stream import Stream
 from rlinf_core.flows.flow import keep_in, merge_reports
+from rlinf_core.roles.ordering import unit_weight
 from rlinf_core.roles.report import Shown, TrainReport, joined, show
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Learners:
         self.shown.clear()
         rows = rows if self.taken is None else self.taken.note(rows, oldest)
         if self.lent == "training":
-            trained = self.actor.stage("train_shared", rows, route="shared", step=step)
+            trained = self.actor.stage("train_shared", rows, route="shared", weight=unit_weight, step=step)
             trained.collect()
             return self._told(joined(trained.result))
         judged = self._judged(rows, self.reference) if self.reference else rows
@@ -60,7 +61,7 @@ class Learners:
 
     def _judged(self, rows: Stream, reference: WorkerGroup) -> Stream:
         if self.lent == "reference":
-            return reference.stage("logprobs", rows, route="shared", shared=True)
+            return reference.stage("logprobs", rows, route="shared", weight=unit_weight, shared=True)
         return reference.stage("logprobs", rows, route="broadcast")
 
     def _train(self, group: WorkerGroup, rows: Stream, step: int, oldest: int | None) -> dict[str, float]:

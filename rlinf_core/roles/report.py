@@ -19,13 +19,14 @@ SHOWN, LONGEST = 8, 2048  # rows that people are shown, and decisions of one
 class TrainReport:
     """What one rank says of one step: sums to be added over ranks, and facts equal on all ranks.
 
-    Where ranks share the parts of a step out among themselves, each part tells its own, by its number.
+    Where ranks share the parts of a step out among themselves, each part tells its own, by its number and
+    that of its piece.
     """
 
     sums: MetricSums = field(default_factory=dict)
     facts: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, float] = field(default_factory=dict)  # largest over ranks is reported
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[tuple[int, int], Part] = field(default_factory=dict)
     shown: Shown = field(default_factory=dict)  # advantages of the first rows, for people
 
 

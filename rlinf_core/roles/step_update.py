@@ -16,6 +16,7 @@ from rlinf_core.types import Experience
 if TYPE_CHECKING:
     from rlinf_core.api import Advantages, ScoredBatch
     from rlinf_core.roles.columns import Columns
+    from rlinf_core.roles.ordering import Piece
     from rlinf_core.roles.update import Updater
 
 
@@ -24,11 +25,16 @@ class StepUpdate:
 
     With one optimizer step, each part's gradient is added as it comes, so that training overlaps with
     what makes the rows; several optimizer steps need every row first. Rows without a reward, and those of
-    weights before the version `oldest`, are left out.
+    weights before the version `oldest`, are left out. With a `piece` only its rows get their gradient here,
+    and what is said of all is said with the first.
     """
 
-    def __init__(self, updater: Updater, step: int, oldest: int | None = None) -> None:
+    def __init__(
+        self, updater: Updater, step: int, oldest: int | None = None, piece: Piece | None = None
+    ) -> None:
         self.updater = updater
+        self._trains = updater if piece is None else updater.alone(piece.index, piece.count)
+        self._tells = not updater.critic and (piece is None or piece.index == 0)
         self.step = step
         self._oldest = oldest
         self._too_old = 0
@@ -84,10 +90,9 @@ class StepUpdate:
     def _add(self, rows: Sequence[Experience], first: int) -> None:
         batch, columns, idle = self._judge(rows)
         active = self._active_of(range(len(rows)), idle)
-        updater = self.updater
         if self._objective is None:
             return
-        updater.accumulate(rows, active, columns, *self._objective, self.report, first)
+        self._trains.accumulate(rows, active, columns, *self._objective, self.report, first)
         self._masks.append(batch.mask_BT)
         self.rows += len(rows)
         self.active += len(active)
@@ -112,9 +117,10 @@ class StepUpdate:
         updater = self.updater
         batch, advantages, columns = updater.judge(rows, several=self._several)
         idle_B = ~batch.mask_BT.any(-1)
-        if not updater.critic:
+        if self._tells:
             self._note(advantages, batch, len(rows))
             self._show(rows, advantages, columns)
+        if not updater.critic:
             idle_B = idle_B | updater.algorithm.gradient_free(batch, advantages)
         return batch, columns, idle_B.tolist()
 

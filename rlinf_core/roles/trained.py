@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlinf_core.comm.stream import Chunk
 from rlinf_core.roles.moving import Movable, Place
+from rlinf_core.roles.ordering import parted
 from rlinf_core.roles.saving import Part, Staged, restore_random_state
 from rlinf_core.roles.setup import Spaces, build_algorithm, build_backend, build_critic, build_model
 from rlinf_core.roles.shared_update import SharedUpdate
@@ -86,16 +88,17 @@ class TrainedWorker(Movable):
 
     @stage
     def train_shared(
-        self, chunks: Iterator[list[Experience]], *, step: int
+        self, chunks: Iterator[Chunk], *, step: int
     ) -> Generator[list[Experience], None, TrainReport]:
-        """Add the gradients of the chunks that this rank is given, then update; returns a `TrainReport`.
+        """Add the gradients of the units, or pieces of them, that this rank is given, then update; returns a
+        `TrainReport`.
 
         The ranks share the chunks out by asking for them: each for one more when it is free.
         """
         update = SharedUpdate(self.updater, step)
         yield []
         for chunk in chunks:
-            update.add(chunk)
+            update.add(*parted(chunk))
             yield []
         return update.finish()
 

@@ -67,10 +67,10 @@ class Updater:
         self.guard = Guard(self)
         self._imitated = 0
 
-    def alone(self) -> Updater:
-        """One that computes all of the rows it is given, whatever other ranks have."""
+    def alone(self, index: int = 0, count: int = 1) -> Updater:
+        """One that computes all of the rows it is given, or a share of them, whatever other ranks have."""
         own = copy(self)
-        own.share = DataShare(0, 1)
+        own.share = DataShare(index, count)
         return own
 
     def objective(self, step: int) -> tuple[LossFunction, frozenset[Want]] | None:

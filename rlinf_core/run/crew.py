@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf_core.cluster.devices import inventory
 from rlinf_core.comm.routing import interval_sizes
-from rlinf_core.config.lending import lent_to, refuse_ordered, unit_groups
+from rlinf_core.config.lending import lent_to, piece_tokens, refuse_ordered, unit_groups
 from rlinf_core.errors import WorkerDied
 from rlinf_core.plugins import plugins
 from rlinf_core.roles.ordering import GroupOrder, Units
@@ -286,7 +286,8 @@ class Crew:
             refuse_ordered(self.config, self.groups["actor"].call("any_order").wait())
             shared = self.groups["actor" if self.lent == "training" else "reference"]
             groups = self.config.train.prompts_per_step
-            shared.intake = Units(self.needs.group_size, groups, unit_groups(self.config, self.needs))
+            tokens = piece_tokens(self.config, self.needs) if self.lent == "training" else 0
+            shared.intake = Units(self.needs.group_size, groups, unit_groups(self.config, self.needs), tokens)
 
     def _set_healers(self) -> None:
         if self.config.simulator is None and self._plays:

@@ -176,8 +176,9 @@ class WorkerGroup:
         """Run a stage on every rank over the stream; its output chunks come as they are ready.
 
         `spread` gives each chunk to the rank with the least total weight so far, `broadcast` gives
-        every chunk to every rank, `shared` gives each to whichever rank asks for one, by yielding a chunk
-        (an empty one before its first). Chunks pass `intake` first, which may hold and regroup them.
+        every chunk to every rank, `shared` gives the heaviest of those that are there to whichever rank asks
+        for one, by yielding a chunk (an empty one before its first). Chunks pass `intake` first, which may
+        hold and regroup them.
         """
         if route not in ROUTES:
             raise ConfigError(f"{self.name}.{method}: no route {route!r}; there are {', '.join(ROUTES)}")

@@ -53,7 +53,7 @@ class _StageRun:
         self.router = router
         self._errors: list[BaseException] = []
         self._over = False
-        self._work: Channel[Chunk] = Channel()  # of a shared stage: what no rank has taken yet
+        self._work: Channel[Chunk] = Channel(heaviest=True)  # of a shared stage: what no rank has taken yet
         self._lock = threading.Lock()
         self._asking: set[StageCall] = set()  # ranks that may be about to be sent a chunk
         self._ended = False  # there are no more
@@ -138,7 +138,8 @@ class _StageRun:
 
 class _SharedRun(_StageRun):
     """No rank has chunks of its own: with each chunk that a rank yields, empty ones included, it asks for the
-    next one that is there. One that has other work to do first asks later, and gets less."""
+    heaviest of those that are there, so that ranks end together. One that has other work to do first asks
+    later, and gets less."""
 
     def cancel(self) -> None:
         """Nobody gets any more chunks, either."""
@@ -149,7 +150,7 @@ class _SharedRun(_StageRun):
     def _feed(self) -> None:
         try:
             for chunk in self.source:
-                if not self._work.put(chunk):
+                if not self._work.put(chunk, self.router.weight(chunk)):
                     return
             self._work.close()
         except BaseException as error:  # the border of a thread: whoever iterates the output raises it

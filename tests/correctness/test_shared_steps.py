@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlinf_core.roles.ordering import Piece
 from rlinf_core.roles.report import joined
 from rlinf_core.roles.shared_update import SharedUpdate
 from rlinf_core.roles.step_update import StepUpdate
@@ -48,35 +50,42 @@ def weights(updater: Updater) -> dict[str, Tensor]:
 
 
 def shared(
-    updater: Callable[..., Updater], text_row: Callable[..., Sample], name: str, order: Sequence[int]
+    updater: Callable[..., Updater],
+    text_row: Callable[..., Sample],
+    name: str,
+    order: Sequence[int],
+    pieces: int = 1,
 ) -> tuple[Any, dict[str, Tensor]]:
-    """What is reported, and the weights, of two steps whose units come in this order and back."""
+    """What is reported, and the weights, of two steps whose units come in this order and back, each in so
+    many pieces."""
     made = updater(*ALGORITHMS[name])
     told = []
     for step, numbers in enumerate((order, order[::-1])):
         groups = groups_of(text_row, made)
         update = SharedUpdate(made, step)
-        for number in numbers:
-            update.add(groups[number])
+        for number, piece in itertools.product(numbers, range(pieces)[:: 1 - 2 * step]):
+            update.add(groups[number], Piece(piece, pieces))
         (report,) = joined([update.finish()])
         told.append((report.sums, report.facts, report.peaks))
     return told, weights(made)
 
 
+@pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_order_of_units_changes_no_bit_of_weights_and_metrics(
-    updater: Callable[..., Updater], text_row: Callable[..., Sample], name: str
+    updater: Callable[..., Updater], text_row: Callable[..., Sample], name: str, pieces: int
 ) -> None:
-    told, expected = shared(updater, text_row, name, (0, 1, 2, 3))
+    told, expected = shared(updater, text_row, name, (0, 1, 2, 3), pieces)
     for order in ((3, 2, 1, 0), (1, 3, 0, 2)):
-        again, found = shared(updater, text_row, name, order)
+        again, found = shared(updater, text_row, name, order, pieces)
         assert again == told
         assert all(torch.equal(found[part], expected[part]) for part in expected)
 
 
+@pytest.mark.parametrize("pieces", [1, 2, 3])  # the third of a group of two has no row
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gspo", "rloo"])
 def test_a_shared_step_has_the_gradient_and_the_metrics_of_an_ordinary_one(
-    updater: Callable[..., Updater], text_row: Callable[..., Sample], name: str
+    updater: Callable[..., Updater], text_row: Callable[..., Sample], name: str, pieces: int
 ) -> None:
     plain, made = updater(*ALGORITHMS[name]), updater(*ALGORITHMS[name])
     groups = groups_of(text_row, plain)
@@ -87,8 +96,8 @@ def test_a_shared_step_has_the_gradient_and_the_metrics_of_an_ordinary_one(
                 found = plain.estimate([row], frozenset({"logprobs"}), reference=True)
                 row.reference_logprobs = found.logprobs_BT.numpy()[0]
     step.add([row for group in groups for row in group])
-    for group in groups_of(text_row, made):
-        update.add(group)
+    for group, piece in itertools.product(groups_of(text_row, made), range(pieces)):
+        update.add(group, Piece(piece, pieces))
     (ordinary, expected), ((report,), found_) = (
         (step.finish(), moments(plain)),
         (joined([update.finish()]), moments(made)),

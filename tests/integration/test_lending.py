@@ -81,12 +81,17 @@ def trained(config: RunConfig, mode: Mode = "collocated", stopped: int | None = 
 
 
 @pytest.mark.slow
-def test_who_computes_what_changes_no_bit_and_lending_nothing_that_counts(tmp_path: Path) -> None:
-    config = settings(tmp_path, "in-step")
+@pytest.mark.parametrize(
+    "words", [(), ("algo.kl_coef=0", "train.micro_batch_tokens=24")], ids=["whole", "pieces"]
+)
+def test_who_computes_what_changes_no_bit_and_lending_nothing_that_counts(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    config = settings(tmp_path, "in-step", *words)
     expected = trained(config)
     for found in (trained(config, stopped=0), trained(config, "hybrid")):
         assert all(torch.equal(found[name], expected[name]) for name in expected)
-    ordinary = trained(settings(tmp_path, "step"))
+    ordinary = trained(settings(tmp_path, "step", *words))
     assert 0.0 < difference(expected, ordinary) < 1e-5
 
 

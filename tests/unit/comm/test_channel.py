@@ -9,6 +9,7 @@ import pytest
 
 from rlinf_core.comm.channel import Channel
 from rlinf_core.comm.credit import Credit, Receipts
+from rlinf_core.errors import ConfigError
 
 
 def test_items_come_in_order_and_then_the_end() -> None:
@@ -67,6 +68,18 @@ def test_closing_frees_whoever_waits_to_put() -> None:
     waiting.join(2)
     assert results == [False]
     assert list(channel) == [1]
+
+
+def test_the_heaviest_of_those_that_wait_goes_first_and_of_equals_the_oldest() -> None:
+    channel: Channel[str] = Channel(heaviest=True)
+    for item, weight in (("a", 2.0), ("b", 5.0), ("c", 2.0), ("d", 5.0), ("e", 1.0)):
+        channel.put(item, weight)
+    assert [channel.get(), channel.get(), channel.get()] == ["b", "d", "a"]
+    channel.put("f", 1.5)
+    channel.close()
+    assert list(channel) == ["c", "f", "e"]
+    with pytest.raises(ConfigError, match="choose one"):
+        Channel(heaviest=True, ordered=True)
 
 
 def test_a_get_with_a_deadline_gives_up() -> None:

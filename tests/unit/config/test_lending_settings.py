@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlinf_core.config.check import check
-from rlinf_core.config.lending import lent_to, refuse_ordered, unit_groups
+from rlinf_core.config.lending import lent_to, piece_tokens, refuse_ordered, unit_groups
 from rlinf_core.errors import ConfigError
 
 TASK = "model: {name: hf_lm, preset: tiny}\ndata: sort_digits\nreward: exact\n"
@@ -78,3 +78,13 @@ def test_a_unit_is_a_sixty_fourth_of_a_step_or_what_is_said_in_whole_groups(run,
     assert groups("train.prompts_per_step=512") == 8
     assert groups("train.prompts_per_step=32", "schedule.chunk=16") == 2
     assert check(run(IN_STEP, "algo.group_size=8", "schedule.chunk=16", mode="collocated"), manager) == []
+
+
+def test_units_are_trained_in_pieces_where_nothing_else_is_computed_of_their_rows_first(run, manager):
+    def tokens(*words: str) -> int:
+        config = run(IN_STEP, "train.micro_batch_tokens=640", *words)
+        return piece_tokens(config, needs(config, manager))
+
+    assert tokens() == 640
+    assert tokens("algo.reference=true") == tokens("algo.critic=head") == 0
+    assert tokens("train.old_logprobs=recompute") == 0

@@ -48,6 +48,21 @@ def test_one_rank_takes_everything_in_order(group_of: Make) -> None:
     assert stage.result == [list(range(300))]
 
 
+def test_of_the_chunks_that_wait_the_heaviest_is_taken_first(group_of: Make) -> None:
+    """All are there before the rank asks."""
+    group, there = group_of(1), threading.Event()
+
+    def chunks() -> Iterator[list[int]]:
+        yield from ([3], [9], [4], [7])
+        there.set()
+
+    sleeping = group.call_rank(0, "sleep", 1.0)
+    stage = group.stage("ask", Stream.of(chunks()), route="shared", weight=sum)
+    assert there.wait(20)
+    sleeping.result()
+    assert stage.collect() == [(0, 9), (0, 7), (0, 4), (0, 3)]
+
+
 def test_nothing_to_share_is_an_end_for_all(group_of: Make) -> None:
     stage = group_of(2).stage("ask", Stream.of([]), route="shared")
     assert stage.collect() == []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlinf_core.comm.stream import Stream
-from rlinf_core.roles.ordering import GroupOrder, Units
+from rlinf_core.roles.ordering import GroupOrder, Piece, Units, parted, unit_weight
 from rlinf_core.types import Experience
 
 
@@ -67,6 +67,21 @@ def test_what_is_in_a_unit_does_not_depend_on_when_its_rows_come() -> None:
     late = "23.0 24.1 22.0 23.1", "20.1 21.0 22.1 24.0", "21.1 20.0"
     assert taken(units, *late) == [whole[1], whole[2], whole[0]]
     assert sorted(taken(units, *reversed(late))) == whole
+
+
+def test_a_long_unit_leaves_in_pieces_that_weigh_as_much_together() -> None:
+    """Each row has a decision and no prompt, so that a unit has as many tokens as rows."""
+    units = Units(group_size=3, groups_per_step=2, groups=2, tokens=4)
+    rows = [[row(4, i) for i in range(3)], [row(5, i) for i in range(3)]]
+    chunks = list(units(Stream.of(rows)))
+    assert [parted(chunk)[1] for chunk in chunks] == [Piece(0, 2), Piece(1, 2)]
+    names = [[f"{r.group}.{r.replica}" for r in parted(chunk)[0]] for chunk in chunks]
+    assert names == [["4.0", "4.1", "4.2", "5.0", "5.1", "5.2"]] * 2
+    assert [unit_weight(chunk) for chunk in chunks] == [3.0, 3.0]
+    (whole,) = Units(group_size=3, groups_per_step=2, groups=2, tokens=6)(Stream.of(rows))
+    assert (parted(whole), unit_weight(whole)) == ((whole, Piece()), 6.0)
+    many = Units(group_size=3, groups_per_step=2, groups=2, tokens=1)  # no more pieces than rows
+    assert [parted(chunk)[1].count for chunk in many(Stream.of(rows))] == [6] * 6
 
 
 def test_units_that_never_get_whole_come_at_the_end() -> None:

@@ -15,11 +15,15 @@ def part(loss: float, rows: int, mean: float, *advantages: float) -> Part:
 
 
 def test_parts_say_the_same_whoever_had_which() -> None:
-    parts = {8: part(0.1, 1, 5.0, 1.0, -1.0), 3: part(0.2, 3, 1.0, 2.0), 5: part(0.7, 4, 2.0, 0.5, 0.25)}
+    parts = {
+        (8, 0): part(0.1, 1, 5.0, 1.0, -1.0),
+        (3, 0): part(0.2, 3, 1.0, 2.0),
+        (3, 1): part(0.7, 4, 2.0, 0.5, 0.25),
+    }
     step = {"grad_norm": (2.0, 1.0)}
     facts = {"lr": 0.5}
 
-    def told(first: set[int]) -> list[TrainReport]:
+    def told(*first: tuple[int, int]) -> list[TrainReport]:
         """By two ranks, of which one has these parts."""
         return joined(
             [
@@ -30,7 +34,7 @@ def test_parts_say_the_same_whoever_had_which() -> None:
             ]
         )
 
-    whole, other = told({3, 8})
+    whole, other = told((3, 0), (8, 0))
     assert whole.sums == {"grad_norm": (2.0, 1.0), "loss": ((0.2 + 0.7) + 0.1, 8.0)}
     assert whole.peaks == {"gap": 0.7}
     assert whole.facts["lr"] == 0.5
@@ -38,8 +42,8 @@ def test_parts_say_the_same_whoever_had_which() -> None:
     assert (whole.facts["advantage_min"], whole.facts["advantage_max"]) == (-1.0, 2.0)
     assert whole.facts["advantage_mean"] == pytest.approx(2.75 / 5)
     assert (other.sums, other.facts, other.parts) == (step, facts, {})
-    for first in (set(), {5}, {3, 5, 8}):
-        assert told(first) == [whole, other]
+    for first in ((), ((3, 1),), tuple(parts)):
+        assert told(*first) == [whole, other]
 
 
 def test_a_spread_of_parts_is_that_of_all() -> None:
