@@ -46,6 +46,11 @@ def _alone(config: RunConfig, own: AlgorithmNeeds) -> Iterator[str]:
         )
     if own.imitates:
         yield f"algo: {config.algo.name!r} imitates demonstrations and calls no policy; set policies={{}}"
+    if config.schedule.dynamic == "in-step":
+        yield (
+            "schedule.dynamic: in-step lends devices to the training of one policy; set it to step or off"
+            f"{came(config, 'schedule.dynamic')}"
+        )
     if config.schedule.scale:
         yield (
             "schedule.scale: the number of ranks of several policies does not change while they train; set "

@@ -100,6 +100,10 @@ def test_what_does_not_fit_is_named(problems: Any, setting: str, told: str) -> N
         ),
         ((*AGENT, "algo.critic=own"), "algo: 'grpo' with these settings trains a critic of its own, which"),
         (
+            (*AGENT, "schedule.dynamic=in-step", "ranks=2"),
+            "schedule.dynamic: in-step lends devices to the training of one policy",
+        ),
+        (
             (*AGENT, "schedule.scale=[{step: 1, actor: 2}]"),
             "schedule.scale: the number of ranks of several policies does not change while they train",
         ),
@@ -107,7 +111,7 @@ def test_what_does_not_fit_is_named(problems: Any, setting: str, told: str) -> N
 )
 def test_runs_that_cannot_have_several(refused: Any, settings: tuple[str, ...], told: str) -> None:
     found = refused("policies.judge={}", *settings)
-    (line,) = (line for line in found if "polic" in line or "scale" in line)
+    (line,) = (line for line in found if "polic" in line or "scale" in line or "lends" in line)
     assert line.startswith(told)
 
 
