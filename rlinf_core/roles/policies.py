@@ -23,7 +23,7 @@ from rlinf_core.types import OWN, Experience
 from rlinf_core.worker import WorkerContext, on_host, stage
 
 if TYPE_CHECKING:
-    from rlinf_core.api import OptimizerConfig, Trainer
+    from rlinf_core.api import Trainer
     from rlinf_core.config.schema import RunConfig
 
 
@@ -90,10 +90,6 @@ class PoliciesWorker(ActorWorker):
         learning = [OWN, *(name for name, policy in self.config.policies.items() if policy.warm_start)]
         return _together({name: self.updaters[name].imitate(batches) for name in learning})
 
-    def reset_optimizer(self, optimizer: OptimizerConfig, total_steps: int) -> None:
-        """Start with a fresh optimizer, weights kept."""
-        self.trainer.reset_optimizer(optimizer, total_steps)
-
     def start_rl(self) -> None:
         """Leave supervised training: each with its own optimizer from here on."""
         for name, updater in self.updaters.items():
@@ -109,8 +105,8 @@ class PoliciesWorker(ActorWorker):
     def load(self, path: str, algorithm_state: dict[str, Any]) -> None:
         """Restore what was written."""
         super().load(path, algorithm_state[OWN])
-        for name, updater in self.updaters.items():
-            updater.algorithm.load_state_dict(algorithm_state[name])
+        for name in self.config.policies:
+            self.updaters[name].algorithm.load_state_dict(algorithm_state[name])
 
     @on_host
     def limit_micro_batch(self, rows: int) -> None:
