@@ -1,6 +1,7 @@
-"""Parts of tensors that pass from process to process: laid down by one, taken by others of its machine.
+"""Parts of tensors that pass from process to process: shown or laid down by one, taken by others.
 
-The memory is an anonymous file of the giver; takers open it by its process id, as they do with weights.
+Who can read the giver's memory takes them from where they lie, in one copy. For others of its machine they
+are laid down in an anonymous file of the giver, which takers open by its process id, as they do with weights.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from rlinf_core.comm.places import Extent, Region, copy_into, map_extent, octets, touch
+from rlinf_core.comm.places import Extent, Region, copy_into, map_extent, octets, plain, touch
+from rlinf_core.comm.reading import read_into
 from rlinf_core.comm.segments import new_descriptor
 
 if TYPE_CHECKING:
@@ -29,17 +32,38 @@ _THREADS = 2
 
 @dataclass(frozen=True)
 class Laid:
-    """What a process has laid down: where, or itself for takers of other machines, in order."""
+    """What a process gives: where it has laid it down, where it lies for those that read there, or itself
+    for takers of other machines; in the order of what each takes."""
 
     extent: Extent | None
     far: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)  # taker -> bytes. Any: numpy arrays
+    near: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # taker -> addresses
+    process: int = 0  # that addresses are of
+
+    def to(self, taker: int) -> Laid:
+        """What one of the takers needs to know."""
+        far = {taker: self.far[taker]} if taker in self.far else {}
+        near = {taker: self.near[taker]} if taker in self.near else {}
+        return Laid(self.extent, far, near, self.process)
 
 
 class Outbox:
-    """Memory for what one process gives to others, made and touched before it is needed."""
+    """Memory for what one process gives to others, made and touched before it is needed. `readers` need
+    none, but for parts whose entries do not lie one behind the other in host memory; `held` is where all
+    parts lie, as far as is known."""
 
-    def __init__(self, transfers: Iterable[Transfer]) -> None:
-        self.transfers = tuple(transfers)
+    def __init__(
+        self, transfers: Iterable[Transfer], readers: Collection[int] = (), held: Held | None = None
+    ) -> None:
+        given = tuple(transfers)
+        self.transfers = tuple(each for each in given if each.target not in readers)
+        self._read = tuple(each for each in given if each.target in readers)
+        self._gathered: dict[Transfer, Tensor] = {}
+        parts = _Parts(held or {})
+        for each in self._read if held is not None else ():
+            part = parts.of(each)
+            if not _readable(part):
+                self._gathered[each] = _like(part).zero_()
         self._extent: Extent | None = None
         end = max((each.begin + each.nbytes for each in self.transfers), default=0)
         if end:
@@ -51,20 +75,32 @@ class Outbox:
             touch(self._memory, Region(self._extent, 0, size))
 
     def lay(self, held: Held, far: Iterable[int] = ()) -> Laid:
-        """Copy everything; takers in `far` cannot open the memory."""
+        """Copy what is not read where it lies; takers in `far` cannot open the memory. What is read there
+        is to stay as it is until everybody has taken it."""
         parts = _Parts(held)
-        _copy([(_laid(self._memory, each), parts.of(each)) for each in self.transfers])
+        near: dict[int, list[int]] = {}
+        for each in self._read:
+            near.setdefault(each.target, []).append(self._shown(each, parts.of(each)))
+        _at_once([_copying(_laid(self._memory, each), parts.of(each)) for each in self.transfers])
         sent = {
             taker: tuple(octets(_laid(self._memory, each)) for each in self.transfers if each.target == taker)
             for taker in far
         }
-        return Laid(self._extent, sent)
+        return Laid(self._extent, sent, {taker: tuple(found) for taker, found in near.items()}, os.getpid())
 
     def close(self) -> None:
         """What takers have mapped stays theirs."""
         if self._extent is not None:
             os.close(self._extent.descriptor)
             self._extent = None
+        self._gathered.clear()
+
+    def _shown(self, transfer: Transfer, part: Tensor) -> int:
+        """The address at which it is read."""
+        if not _readable(part):
+            gathered = self._gathered.setdefault(transfer, _like(part))
+            part = gathered.copy_(part)
+        return part.data_ptr()
 
 
 def fill(held: Held, transfers: Iterable[Transfer], laid: Mapping[int, Laid], own: Held) -> None:
@@ -74,23 +110,67 @@ def fill(held: Held, transfers: Iterable[Transfer], laid: Mapping[int, Laid], ow
     by_source: dict[int, list[Transfer]] = {}
     for each in transfers:
         by_source.setdefault(each.source, []).append(each)
-    pairs = []
+    jobs = []
     for source, wanted in by_source.items():
-        kept = all(each.target == source for each in wanted)
-        found = [mine.of(each) for each in wanted] if kept else _taken(laid[source], wanted)
-        pairs += [(targets.of(each), part) for each, part in zip(wanted, found, strict=True)]
-    _copy([(target, source) for target, source in pairs if target.data_ptr() != source.data_ptr()])
+        places = [targets.of(each) for each in wanted]
+        if all(each.target == source for each in wanted):
+            found = [mine.of(each) for each in wanted]
+        elif wanted[0].target in laid[source].near:
+            jobs += _readings(laid[source], wanted, places)
+            continue
+        else:
+            found = _taken(laid[source], wanted)
+        jobs += [_copying(a, b) for a, b in zip(places, found, strict=True) if a.data_ptr() != b.data_ptr()]
+    _at_once(jobs)
 
 
-def _copy(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Sources to targets; everybody waits for it, so that other cores may help."""
-    if sum(source.nbytes for _, source in pairs) < _ALONE_UNTIL:
-        for target, source in pairs:
-            copy_into(target, source)
+@dataclass(frozen=True)
+class _Job:
+    """A copy to be made."""
+
+    nbytes: int
+    do: Callable[[], None]
+
+
+def _copying(target: Tensor, source: Tensor) -> _Job:
+    return _Job(source.nbytes, partial(copy_into, target, source))
+
+
+def _readings(laid: Laid, wanted: Sequence[Transfer], places: Sequence[Tensor]) -> list[_Job]:
+    addresses = laid.near[wanted[0].target]
+    return [
+        _Job(each.nbytes, partial(_read, place, laid.process, address))
+        for each, place, address in zip(wanted, places, addresses, strict=True)
+    ]
+
+
+def _read(target: Tensor, process: int, address: int) -> None:
+    found = target if _readable(target) else _like(target)
+    read_into(found, process, address)
+    if found is not target:
+        copy_into(target, found)
+
+
+def _readable(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and plain(tensor)
+
+
+def _like(tensor: Tensor) -> Tensor:
+    """Host memory, its entries one behind the other."""
+    import torch
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+def _at_once(jobs: Sequence[_Job]) -> None:
+    """Everybody waits for it, so that other cores may help."""
+    if sum(job.nbytes for job in jobs) < _ALONE_UNTIL:
+        for job in jobs:
+            job.do()
         return
     with ThreadPoolExecutor(_THREADS) as pool:
-        for copied in [pool.submit(copy_into, target, source) for target, source in pairs]:
-            copied.result()
+        for done in [pool.submit(job.do) for job in jobs]:
+            done.result()
 
 
 def _taken(laid: Laid, wanted: Sequence[Transfer]) -> list[Tensor]:

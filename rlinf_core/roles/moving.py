@@ -6,7 +6,7 @@ import gc
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import torch
 
 from rlinf_core.api import TrainerContext
 from rlinf_core.comm.handover import Laid, Outbox, fill
+from rlinf_core.comm.reading import Mark
 from rlinf_core.comm.transport import Standpoint
 from rlinf_core.roles.saving import random_state, set_random_state
 from rlinf_core.roles.setup import build_backend
@@ -39,6 +40,7 @@ class Told:
     facts: Mapping[str, Any]  # Any: what the backend's trainers tell
     blocks: tuple[Block, ...]
     standpoint: Standpoint
+    mark: Mark
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,11 @@ class Moving:
         self.held: Held = {}  # what this rank has before
         self._jobs = [Background(resize.allocate)] if resize is not None else []
 
-    def make_room(self, given: Sequence[Transfer]) -> None:
-        """For what is given away."""
+    def make_room(self, given: Sequence[Transfer], readers: Collection[int], held: Held) -> None:
+        """For what is given away, but to those that read it where it lies."""
 
         def make() -> None:
-            self.outbox = Outbox(given)
+            self.outbox = Outbox(given, readers, held)
 
         self._jobs.append(Background(make))
 
@@ -132,7 +134,8 @@ class Movable(Worker, ABC):
     def tell(self) -> Told:
         """What this rank has."""
         held = self.trainer.held()
-        return Told(self.trainer.facts(), tuple(held), Standpoint.here(self.context.device))
+        here = Standpoint.here(self.context.device)
+        return Told(self.trainer.facts(), tuple(held), here, Mark.here())
 
     @on_host
     def prepare_to_move(self, place: Place) -> tuple[Block, ...]:
@@ -156,11 +159,16 @@ class Movable(Worker, ABC):
         return (() if resize is None else resize.blocks), Standpoint.here(self.context.device)
 
     @on_host
-    def make_room(self, given: Sequence[Transfer]) -> None:
-        """Begin to make room for what this rank gives to others."""
+    def reads(self, marks: Mapping[int, Mark]) -> set[int]:
+        """Those of the processes with these marks whose memory this rank can read."""
+        return {number for number, mark in marks.items() if mark.readable()}
+
+    @on_host
+    def make_room(self, given: Sequence[Transfer], readers: Collection[int]) -> None:
+        """Begin to make room for what this rank gives to others than `readers`."""
         if self._moving is None:
             self._moving = Moving(None)
-        self._moving.make_room(given)
+        self._moving.make_room(given, readers, self.trainer.held())
 
     @on_host
     def ready_to_move(self) -> bool:
@@ -175,7 +183,8 @@ class Movable(Worker, ABC):
             moving.close()
 
     def give(self, far: Iterable[int]) -> Given:
-        """Lay down what others take; those in `far` are on other machines."""
+        """Show or lay down what others take; those in `far` are on other machines. What is shown stays as it
+        is until `has_moved`."""
         moving = self._present
         moving.wait()
         self.trainer.onload()
@@ -202,7 +211,6 @@ class Movable(Worker, ABC):
             raise RuntimeError("take before enter")
         fill(self._entered, transfers, laid, moving.held)
         self._entered = {}
-        moving.held = {}
         self.settle_in(moving.resize.finish(given.facts))
         self.algorithm.load_state_dict(dict(given.algorithm))
         if given.generators:

@@ -19,6 +19,7 @@ from rlinf_core.worker import GroupCall, WorkerContext
 
 if TYPE_CHECKING:
     from rlinf_core.api import Block, Host
+    from rlinf_core.comm.reading import Mark
     from rlinf_core.comm.transport import Standpoint
     from rlinf_core.run.crew import Crew
     from rlinf_core.schedule.plan import Plan
@@ -150,8 +151,9 @@ class TrainedMove(Regrouped):
             refuse_ordered(self.crew.config, whole)
         have = dict(zip(self.before, (each.blocks for each in told), strict=True))
         self.moves: Moves = plan_moves(have, wanted)
+        readers = self._readers(dict(zip(self.before, (each.mark for each in told), strict=True)))
         for device, (host, worker) in self.sitting.items():
-            host.call(worker, "make_room", self.moves.given_by(device)).result()
+            host.call(worker, "make_room", self.moves.given_by(device), readers[device]).result()
         while not all(host.call(worker, "ready_to_move").result() for host, worker in self._everybody()):
             time.sleep(_LOOK_S)
 
@@ -206,6 +208,12 @@ class TrainedMove(Regrouped):
         for device, call in calls:
             yield device, call.result()
 
+    def _readers(self, marks: Mapping[int, Mark]) -> dict[int, set[int]]:
+        """Who can read each one's memory."""
+        calls = [host.call(worker, "reads", marks) for host, worker in self.members()]
+        read = {device: call.result() for device, call in zip(self.after, calls, strict=True)}
+        return {source: {device for device in read if source in read[device]} for source in marks}
+
     def _everybody(self) -> list[Member]:
         return [*self.members(), *self.leaving()]
 
@@ -218,7 +226,7 @@ class TrainedMove(Regrouped):
         device = self.after[rank]
         moves = self.moves.taken_by(device)
         sources = {each.source for each in moves if each.source != device}
-        laid = {source: _for_one(given[self.before.index(source)].laid, device) for source in sorted(sources)}
+        laid = {source: given[self.before.index(source)].laid.to(device) for source in sorted(sources)}
         former = rank < len(self.before) and self.before[rank] != device
         own = given[rank] if former else replace(given[0], generators={})
         return moves, laid, replace(own, laid=Laid(None))
@@ -278,7 +286,3 @@ class Change:
         """Nothing changes after all."""
         for each in self._regrouped:
             each.abandon()
-
-
-def _for_one(laid: Laid, device: int) -> Laid:
-    return Laid(laid.extent, {device: laid.far[device]} if device in laid.far else {})

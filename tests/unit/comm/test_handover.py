@@ -79,6 +79,33 @@ def test_a_process_may_hold_several_boxes_of_a_tensor() -> None:
         fill(made, [rows("w", whole, 1, 1, 2, 3, 0)], {}, there)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs process_vm_readv")
+@pytest.mark.parametrize("known", [True, False])
+def test_who_can_read_here_takes_parts_from_where_they_lie(known: bool) -> None:
+    """Rows lie one behind the other and are shown; of columns a copy is shown, made before where one knows.
+    Taker 1 reads, for taker 2 its part is laid down."""
+    values = tensors()
+    held = {block(name, whole, 0, 5): whole for name, whole in values.items()}
+    whole = values["float32"]
+    columns = Transfer("float32", "float32", 7, 1, (0, 1), (5, 2), 40, 0)
+    given = [rows("bfloat16", values["bfloat16"], 7, 1, 1, 3, 64), columns]
+    given.append(rows("int64", values["int64"], 7, 2, 2, 4, 128))
+    outbox = Outbox(given, {1}, held if known else None)
+    assert [each.target for each in outbox.transfers] == [2]
+    laid = outbox.lay(held)
+    assert laid.near[1][0] == values["bfloat16"][1:].data_ptr()
+    made = {block(name, each, 0, 5): torch.zeros_like(each) for name, each in values.items()}
+    fill(made, given[:2], {7: laid.to(1)}, {})
+    fill(made, given[2:], {7: laid.to(2)}, {})
+    outbox.close()
+    found = {each.name: tensor for each, tensor in made.items()}
+    assert torch.equal(found["float32"], torch.cat([torch.zeros(5, 1), whole[:, 1:]], 1))
+    for name, begin, end in (("bfloat16", 1, 3), ("int64", 2, 4)):
+        assert torch.equal(found[name][begin:end], values[name][begin:end])
+        assert not found[name][:begin].any()
+        assert not found[name][end:].any()
+
+
 def test_what_stays_where_it_is_is_not_copied() -> None:
     values = tensors()
     held: Mapping[Block, Tensor] = {block(name, whole, 0, 5): whole for name, whole in values.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from rlinf_backend_fsdp.optimizer import Optimizer
 from rlinf_backend_fsdp.policy import PolicyModule, build_policy, frozen_copy
 from rlinf_backend_fsdp.reference import Reference
 from rlinf_backend_fsdp.world import World
-from rlinf_core.api import LoRAConfig, Model
+from rlinf_core.api import Block, LoRAConfig, Model
 from rlinf_core.errors import ConfigError
 from rlinf_core.types import Sampling
 
@@ -36,6 +36,7 @@ class Body:
     sharded: bool
     leaves: Leaves
     optimizer: Optimizer
+    blocks: tuple[Block, ...] = ()  # of its state, as far as they have been looked at
 
 
 @dataclass
@@ -114,13 +115,17 @@ def materialise(policy: PolicyModule, device: torch.device, room: Callable[[Tens
     """Give hollow parameters memory that `room` makes for each; tied ones stay tied."""
     made: dict[int, nn.Parameter] = {}
     state: dict[str, Tensor] = {}
+    lengths: list[tuple[Any, int]] = []  # Any: a DTensor's own part has no public setter
     for name, parameter in policy.named_parameters(remove_duplicate=False):
         if id(parameter) not in made:
-            made[id(parameter)] = nn.Parameter(
-                filled(parameter.detach(), room), requires_grad=parameter.requires_grad
-            )
+            hollow = parameter.detach()
+            made[id(parameter)] = nn.Parameter(_padded(hollow, room), requires_grad=parameter.requires_grad)
+            if isinstance(hollow, DTensor):
+                lengths.append((made[id(parameter)], len(hollow.to_local())))
         state[name] = made[id(parameter)]
     policy.load_state_dict(state, strict=False, assign=True)  # which FSDP is told of
+    for sharded, length in lengths:
+        sharded._local_tensor = sharded._local_tensor[:length]
     for part in policy.modules():
         for name, buffer in part.named_buffers(recurse=False):
             part._buffers[name] = buffer.to(device)
@@ -133,10 +138,21 @@ def local(tensor: Tensor) -> Tensor:
 
 def filled(hollow: Tensor, room: Callable[[Tensor], Tensor]) -> Tensor:
     """A tensor like this one, distributed as it is."""
+    return _like(hollow, room(hollow.to_local())) if isinstance(hollow, DTensor) else room(hollow)
+
+
+def _padded(hollow: Tensor, room: Callable[[Tensor], Tensor]) -> Tensor:
+    """The same, with as many rows on every rank: FSDP would make memory for those that are missing on the
+    last ones, which takes long as nobody has touched it."""
     if not isinstance(hollow, DTensor):
         return room(hollow)
+    rows = -(-len(hollow) // hollow.device_mesh.size())
+    return _like(hollow, room(hollow.to_local().new_empty((rows, *hollow.shape[1:]))))
+
+
+def _like(hollow: DTensor, part: Tensor) -> DTensor:
     return DTensor.from_local(
-        room(hollow.to_local()),
+        part,
         hollow.device_mesh,
         hollow.placements,
         run_check=False,

@@ -85,6 +85,12 @@ class Leaves:
         else:
             torch._foreach_zero_(self._gradients())
 
+    def parts(self, tensors: list[Tensor]) -> Iterator[tuple[str, Tensor]]:
+        """This rank's part of leaf-shaped tensors under parameter names."""
+        for slot in self.slots:
+            tensor = tensors[slot.leaf]
+            yield slot.name, tensor if self.sharded else _view(tensor, slot.start, slot.parameter)
+
     def by_name(self, tensors: list[Tensor]) -> dict[str, Tensor]:
         """Views of leaf-shaped tensors under parameter names, distributed as the parameters are."""
         found: dict[str, Tensor] = {}

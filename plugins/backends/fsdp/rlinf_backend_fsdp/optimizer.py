@@ -82,6 +82,15 @@ class Optimizer:
         }
         return {**moments, "step": self._each("step")[0]} if moments else {}
 
+    def parts(self) -> dict[str, Tensor]:
+        """This rank's part of `state`."""
+        moments = {
+            f"{kind}.{name}": part
+            for kind in ("exp_avg", "exp_avg_sq")
+            for name, part in self.leaves.parts(self._each(kind))
+        }
+        return {**moments, "step": self._each("step")[0]} if moments else {}
+
     def tensors(self) -> list[Tensor]:
         """Every tensor of the state."""
         return [tensor for kind in ("step", "exp_avg", "exp_avg_sq") for tensor in self._each(kind)]

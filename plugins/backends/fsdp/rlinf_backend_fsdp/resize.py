@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from rlinf_backend_fsdp.checkpoint import targets
-from rlinf_backend_fsdp.ground import ALIGNED, Body, Ground, Room, filled, materialise
+from rlinf_backend_fsdp.ground import ALIGNED, Body, Ground, Room, filled, local, materialise
 from rlinf_backend_fsdp.leaves import Leaves
 from rlinf_backend_fsdp.optimizer import Optimizer
 from rlinf_backend_fsdp.policy import PolicyModule, shard, wants_sharding
@@ -20,6 +21,7 @@ from rlinf_backend_fsdp.reference import Reference
 from rlinf_backend_fsdp.world import World, join_world
 from rlinf_core.api import Block, Held, OptimizerConfig, Resize, TrainerContext
 from rlinf_core.errors import RlinfError
+from rlinf_core.shards import Shard
 
 if TYPE_CHECKING:
     from rlinf_backend_fsdp.trainer import FSDPTrainer
@@ -39,19 +41,13 @@ class Facts:
     marked: bool  # a later policy is the reference
 
 
-def held(state: Mapping[str, Tensor]) -> dict[Block, Tensor]:
-    """This rank's part of every tensor."""
-    return {
-        Block(
-            each.name,
-            _dtype(each.data),
-            each.data.element_size(),
-            each.shape,
-            each.offsets,
-            tuple(each.data.shape),
-        ): each.data
-        for each in targets(state)
-    }
+def held(body: Body) -> dict[Block, Tensor]:
+    """This rank's part of every tensor. Where each lies in the whole is found out once: training stands still
+    while this is asked for."""
+    parts = local_state(body)
+    if {each.name for each in body.blocks} != parts.keys():
+        body.blocks = tuple(_block_of(each) for each in targets(whole_state(body)))
+    return {each: parts[each.name] for each in body.blocks}
 
 
 class Stay(Resize):
@@ -98,7 +94,8 @@ class Rebuild(Resize):
     def allocate(self) -> None:
         """Memory for everything; where parameters are whole all is built in it."""
         device = torch.device(self._context.device)
-        used = [each.nbytes for each in self.blocks if self._sharded or not each.name.startswith("model.")]
+        kept = [each for each in self.blocks if self._sharded or not each.name.startswith("model.")]
+        used = [self._stored_bytes(each) for each in kept]
         self._room = Room(sum(used) + ALIGNED * len(used), device)
         if not self._sharded:
             self._build(World(self._context.rank, self._context.world_size, device))
@@ -114,10 +111,11 @@ class Rebuild(Resize):
             self._build(world)
         body = self._made()
         body.world = body.leaves.world = world
-        found = held(self._state())
-        if set(found) != set(self.blocks):
-            odd = next(iter(set(found) ^ set(self.blocks)))
-            raise RlinfError(f"backend fsdp: {odd} is not where a rank of {world.size} was to have it")
+        body.blocks = self.blocks
+        found = held(body)
+        for block, tensor in found.items():
+            if body.blocks is not self.blocks or block.sizes != tuple(tensor.shape):
+                raise RlinfError(f"backend fsdp: {block} is not what a rank of {world.size} has")
         return found
 
     def finish(self, facts: Mapping[str, Any]) -> FSDPTrainer:
@@ -154,8 +152,12 @@ class Rebuild(Resize):
             reference.marked = {n: filled(t, self._room.like) for n, t in leaves.parameters().items()}
         self._body = Body(world, self._policy, reference, self._sharded, leaves, optimizer)
 
-    def _state(self) -> dict[str, Tensor]:
-        return whole_state(self._made())
+    def _stored_bytes(self, block: Block) -> int:
+        """With the rows that FSDP gives to every rank."""
+        if not self._sharded or not block.shape:
+            return block.nbytes
+        rows = -(-block.shape[0] // self._context.world_size)
+        return rows * math.prod(block.sizes[1:]) * block.itemsize
 
     def _expected(self) -> Iterator[Block]:
         """By the rule of `fully_shard`, which is that of `torch.chunk`, before there is a process group."""
@@ -183,12 +185,22 @@ class Rebuild(Resize):
         return Block(name, _dtype(like), like.element_size(), shape, offsets, sizes)
 
 
+def local_state(body: Body) -> dict[str, Tensor]:
+    """This rank's part of `whole_state`."""
+    _reshard(body)
+    frozen = body.reference.copy
+    with torch.no_grad():
+        state = {f"model.{name}": local(parameter) for name, parameter in body.policy.named()}
+        state |= {f"optimizer.{name}": tensor for name, tensor in body.optimizer.parts().items()}
+        state |= {f"reference.{name}": local(tensor) for name, tensor in body.reference.marked.items()}
+        if frozen is not None:
+            state |= {f"copy.{name}": local(parameter) for name, parameter in frozen.named()}
+    return state
+
+
 def whole_state(body: Body) -> dict[str, Tensor]:
     """Every tensor that a rank cannot make by itself."""
-    for policy in (body.policy, body.reference.copy):
-        for part in policy.modules() if policy is not None else ():
-            if isinstance(part, FSDPModule):
-                part.reshard()  # a forward pass without a backward pass leaves them gathered
+    _reshard(body)
     state = {f"model.{name}": parameter.detach() for name, parameter in body.policy.named()}
     state |= {f"optimizer.{name}": tensor for name, tensor in body.optimizer.state().items()}
     state |= {f"reference.{name}": tensor for name, tensor in body.reference.marked.items()}
@@ -196,6 +208,18 @@ def whole_state(body: Body) -> dict[str, Tensor]:
     if frozen is not None:
         state |= {f"copy.{name}": parameter.detach() for name, parameter in frozen.named()}
     return state
+
+
+def _reshard(body: Body) -> None:
+    for policy in (body.policy, body.reference.copy):
+        for part in policy.modules() if policy is not None else ():
+            if isinstance(part, FSDPModule):
+                part.reshard()  # a forward pass without a backward pass leaves them gathered
+
+
+def _block_of(shard: Shard) -> Block:
+    data = shard.data
+    return Block(shard.name, _dtype(data), data.element_size(), shard.shape, shard.offsets, tuple(data.shape))
 
 
 def _dtype(tensor: Tensor) -> str:

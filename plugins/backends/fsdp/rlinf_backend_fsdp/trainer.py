@@ -17,7 +17,7 @@ from rlinf_backend_fsdp.leaves import Leaves
 from rlinf_backend_fsdp.optimizer import Optimizer
 from rlinf_backend_fsdp.policy import adapter_dropouts, shard, wants_sharding
 from rlinf_backend_fsdp.reference import Reference
-from rlinf_backend_fsdp.resize import Facts, Rebuild, Stay, held, whole_state
+from rlinf_backend_fsdp.resize import Facts, Rebuild, Stay, held
 from rlinf_backend_fsdp.sending import in_buckets, weight_parts
 from rlinf_backend_fsdp.world import join_world
 from rlinf_core.api import (
@@ -89,6 +89,7 @@ class FSDPTrainer(Trainer):
         """Be one of that many ranks."""
         self.world, self.policy, self.reference = body.world, body.policy, body.reference
         self.sharded, self._leaves, self.optimizer = body.sharded, body.leaves, body.optimizer
+        self._blocks = body.blocks
         self.any_order = not body.sharded
         self._dropouts = adapter_dropouts(self.policy) if self.lora.dropout else []
         self.host_is_elsewhere = self.world.device.type != "cpu"
@@ -98,7 +99,8 @@ class FSDPTrainer(Trainer):
     @property
     def body(self) -> Body:
         """What `become` was given."""
-        return Body(self.world, self.policy, self.reference, self.sharded, self._leaves, self.optimizer)
+        made = (self.world, self.policy, self.reference, self.sharded, self._leaves, self.optimizer)
+        return Body(*made, self._blocks)
 
     def outputs(
         self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
@@ -235,7 +237,10 @@ class FSDPTrainer(Trainer):
 
     def held(self) -> Held:
         """Parameters, optimizer state and what the reference keeps."""
-        return held(whole_state(self.body))
+        body = self.body
+        found = held(body)
+        self._blocks = body.blocks
+        return found
 
     def facts(self) -> dict[str, Any]:  # Any: of `Facts`
         """Counters and what the optimizer was told."""
