@@ -23,13 +23,20 @@ class ToolCall:
 
 
 class Format(ABC):
-    """`first` maps the name of each tool to its first argument; `marks` are of the format `tags`. A call
-    begins with `begin`."""
-
-    begin = "<"
+    """`first` maps the name of each tool to its first argument; `marks` are of the format `tags`."""
 
     def __init__(self, first: Mapping[str, str], marks: Sequence[str] = MARKS) -> None:
         self.first = first
+        self.marks = marks
+
+    def of(self, tools: Sequence[Mapping[str, Any]]) -> Format:
+        """The same for other tools, which are described as chat templates take them."""
+        return type(self)(first_arguments(tools), self.marks)
+
+    @property
+    @abstractmethod
+    def begins(self) -> tuple[str, ...]:
+        """Texts that begin a call."""
 
     @property
     @abstractmethod
@@ -39,6 +46,10 @@ class Format(ABC):
     @abstractmethod
     def calls(self, text: str) -> list[ToolCall]:
         """Those that a turn of the model makes, in order."""
+
+    def before(self, text: str) -> str:
+        """What a turn says before its first call."""
+        return text[: min([text.find(begin) for begin in self.begins if begin in text], default=len(text))]
 
     @abstractmethod
     def written(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -54,6 +65,10 @@ class JsonFormat(Format):
 
     begin = "<tool_call>"
     end = "</tool_call>"
+
+    @property
+    def begins(self) -> tuple[str, ...]:
+        return (self.begin,)
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -93,6 +108,10 @@ class TagFormat(Format):
         self._ends = {name: (begin.format(name=name), end.format(name=name)) for name in first}
 
     @property
+    def begins(self) -> tuple[str, ...]:
+        return tuple(begin for begin, _ in self._ends.values())
+
+    @property
     def stops(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(end for _, end in self._ends.values()))
 
@@ -113,3 +132,15 @@ class TagFormat(Format):
 
 
 FORMATS: Mapping[FormatName, type[Format]] = {"json": JsonFormat, "tags": TagFormat}
+
+
+def first_arguments(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Of each tool by name; "" for one without arguments. Other things than functions are left out."""
+    found: dict[str, str] = {}
+    for tool in tools:
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+            parameters = function.get("parameters")
+            known = parameters.get("properties") if isinstance(parameters, Mapping) else None
+            found[function["name"]] = next(iter(known), "") if isinstance(known, Mapping) else ""
+    return found

@@ -35,7 +35,7 @@ class _Ask:
 
     request: Request
     branch: Branch
-    tools: bool
+    tools: Sequence[Json]  # that the model may call
     done: threading.Event = field(default_factory=threading.Event)
     sample: Sample | None = None
 
@@ -97,10 +97,10 @@ class AgentLoop:
         running = self._episodes.get(key)
         if running is None:
             raise CallError(401, "this key is of no episode that runs; use episode.api_key")
-        messages, most = _checked(call)
+        messages, most, tools = _checked(call)
         policy = self._policy_of(call)
         with running.talking, self._encoding:
-            ask = self._place(running, policy, messages, most, call.get("tools") or [])
+            ask = self._place(running, policy, messages, most, tools)
         if ask.request.until <= (0 if ask.request.begun is None else len(ask.request.begun.response_ids)):
             return _choice({"role": "assistant", "content": ""}, "length", ask, [])
         self._asked.put(ask)
@@ -124,7 +124,7 @@ class AgentLoop:
         policy: str,
         messages: Sequence[Message],
         most: int,
-        tools: Sequence[Mapping[str, Any]],
+        tools: Sequence[Json],
     ) -> _Ask:
         """Where a call stands in its episode, as a request for the engine."""
         processor, conversation = self.turns[policy].processor, running.conversations[policy]
@@ -154,7 +154,7 @@ class AgentLoop:
             until=min(limit, had + most) if most else limit,
             policy=policy,
         )
-        return _Ask(request, branch, bool(tools))
+        return _Ask(request, branch, tools)
 
     def _answered(self, running: Running, ask: _Ask) -> tuple[Json, Json]:
         """The model's turn as a message, kept so that the next call is known to go on after it."""
@@ -163,7 +163,8 @@ class AgentLoop:
         ids = sample.response_ids[0 if begun is None else len(begun.response_ids) :]
         turns = self.turns[ask.request.policy]
         text = turns.processor.decode(ids)
-        called = turns.form.calls(text) if ask.tools else []
+        form = turns.form.of(ask.tools)
+        called = form.calls(text) if ask.tools else []
         calls = [
             {
                 "id": f"call_{secrets.token_hex(8)}",
@@ -175,7 +176,7 @@ class AgentLoop:
         ]
         message: Json = {"role": "assistant", "content": text}
         if calls:
-            said = text.partition(turns.form.begin)[0].rstrip()
+            said = form.before(text).rstrip()
             message |= {"content": said or None, "tool_calls": calls}
         with running.talking:
             ask.branch.sample = sample
@@ -245,8 +246,8 @@ class AgentLoop:
             yield finished
 
 
-def _checked(call: Mapping[str, Any]) -> tuple[list[Message], int]:
-    """Messages, and the most tokens of the answer (0 = as many as there is room for)."""
+def _checked(call: Mapping[str, Any]) -> tuple[list[Message], int, list[Json]]:
+    """Messages, the most tokens of the answer (0 = as many as there is room for), and tools."""
     messages = call.get("messages")
     if not isinstance(messages, list) or not messages:
         raise CallError(400, "messages is a list with one message or more")
@@ -258,7 +259,10 @@ def _checked(call: Mapping[str, Any]) -> tuple[list[Message], int]:
     most = call.get("max_completion_tokens") or call.get("max_tokens") or 0
     if not isinstance(most, int) or most < 0:
         raise CallError(400, f"max_tokens: {most!r}: needs a whole number above 0")
-    return [{**message, "content": content_of(message)} for message in messages], most
+    tools = call.get("tools") or []
+    if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
+        raise CallError(400, "tools is a list of objects, each with type and function")
+    return [{**message, "content": content_of(message)} for message in messages], most, tools
 
 
 def _choice(message: Message, finish: str, ask: _Ask, ids: Sequence[int]) -> tuple[Json, Json]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlinf_core.agents.formats import FORMATS
+from rlinf_core.agents.formats import FORMATS, first_arguments
 from rlinf_core.agents.turns import Turns
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def make_turns(processor: TextProcessor, tools: Mapping[str, Tool], agent: AgentConfig) -> Turns:
     """How the model and these tools talk."""
-    first = {name: next(iter(tool.parameters.get("properties", {})), "") for name, tool in tools.items()}
-    return Turns(processor, FORMATS[agent.format](first, agent.marks), agent.turns, agent.max_result_tokens)
+    form = FORMATS[agent.format](first_arguments(described(tools)), agent.marks)
+    return Turns(processor, form, agent.turns, agent.max_result_tokens)
 
 
 def described(tools: Mapping[str, Tool]) -> list[dict[str, Any]]:  # Any: JSON values

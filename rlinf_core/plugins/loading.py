@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pluggy
@@ -91,6 +91,11 @@ def _check_content(spec: PluginSpec, offer: Offer, kind: str) -> None:
 
     if not (isinstance(spec.config, type) and is_dataclass(spec.config)):
         raise PluginError(f"{_named(offer, kind)}: its config {spec.config!r} is not a dataclass")
+    if any(each.name == "name" for each in fields(spec.config)):
+        raise PluginError(
+            f"{_named(offer, kind)}: its config {spec.config.__name__} has a field 'name', which is what "
+            "chooses a plugin in settings; call it otherwise"
+        )
     module, separator, attribute = spec.target.partition(":")
     if not (module and separator and attribute):
         raise PluginError(

@@ -75,6 +75,7 @@ class Kind:
     places: dict[tuple[str, ...], tuple[str, ...]]
     trials: int
     runs: int
+    generated: int = VISITS["rollout.generate"]  # times that a step visits generation, at least
 
     def campaigns(self) -> Iterator[list[Fault]]:
         """The faults of each run, one a step; all that can happen comes before anything comes again."""
@@ -83,11 +84,12 @@ class Kind:
         drawn: list[tuple[str, str]] = []
         while len(drawn) < self.trials:
             drawn += chance.sample(pairs, len(pairs))
+        visits = {**VISITS, "rollout.generate": self.generated}
         each = self.trials // self.runs
         for run in range(self.runs):
             chosen = drawn[run * each : (run + 1) * each]
             yield [
-                Fault(number, place, 1 + number, chance.randint(1, VISITS[place]), what)
+                Fault(number, place, 1 + number, chance.randint(1, visits[place]), what)
                 for number, (place, what) in enumerate(chosen)
             ]
 
@@ -147,6 +149,7 @@ KINDS = (
         {ROLLOUT: LOST, ("actor.step", "actor.save"): LOST},
         trials=18,
         runs=3,
+        generated=3,  # the step before may have made the rest
     ),
     Kind(
         Mode("text, collocated", (*TEXT, *TOGETHER)),

@@ -41,6 +41,7 @@ def test_tags_may_be_other_marks() -> None:
     form = TagFormat({"add": "terms"}, ["(", ")", "=", ";"])
     assert form.calls("so (1+2) and (3") == [ToolCall("add", {"terms": "1+2"})]
     assert (form.stops, form.read(["3", "4"])) == ((")",), "=3;=4;")
+    assert form.before("so (1+2) and (3") == "so "
 
 
 @pytest.mark.parametrize("form", [JsonFormat(FIRST), TagFormat(FIRST)])

@@ -16,7 +16,7 @@ import pytest
 from agent_parts import EOS, Ascii, Scripted, request
 
 from rlinf_core.agents.episode import Episode
-from rlinf_core.agents.formats import JsonFormat
+from rlinf_core.agents.formats import Format, JsonFormat, TagFormat
 from rlinf_core.agents.outside import AgentLoop
 from rlinf_core.agents.turns import Turns
 from rlinf_core.types import OWN, Request, Sample, Sampling
@@ -75,8 +75,9 @@ def run() -> Iterator[Callable[..., list[Sample]]]:
         episode_s: float = 20.0,
         max_new_tokens: int = 200,
         concurrency: int = 4,
+        form: type[Format] = JsonFormat,
     ) -> list[Sample]:
-        turns = Turns(Chat(), JsonFormat({}), "chat", 100)
+        turns = Turns(Chat(), form({}), "chat", 100)
         engine = cast("Any", Speaking(say))
         loop = AgentLoop(engine, program, {OWN: turns}, concurrency=concurrency, episode_s=episode_s)
         loops.append(loop)
@@ -146,6 +147,23 @@ def test_calls_of_tools_come_in_the_form_of_the_api(run: Any) -> None:
     assert (sample.tool_calls, sample.returned) == (1, None)
 
 
+def test_calls_between_tags_are_those_of_the_tools_that_the_agent_names(run: Any) -> None:
+    """Of a tool that is not offered nothing is a call; the text goes to the first argument."""
+    known = {"type": "object", "properties": {"terms": {"type": "string"}, "base": {"type": "integer"}}}
+    tools = [{"type": "function", "function": {"name": "add", "parameters": known}}, {"type": "code"}]
+
+    def program(episode: Episode) -> None:
+        choice = call(episode, [user("1+2?")], tools=tools)["choices"][0]
+        assert choice["message"]["content"] == "<b>Well</b>"
+        (called,) = choice["message"]["tool_calls"]
+        assert called["function"] == {"name": "add", "arguments": '{"terms": "1+2"}'}
+        alone = call(episode, [user("3?")])["choices"][0]
+        assert (alone["finish_reason"], "tool_calls" in alone["message"]) == ("stop", False)
+
+    (sample,) = run(program, lambda _: "<b>Well</b> <add>1+2</add><b>x</b>", form=TagFormat)
+    assert sample.error is None
+
+
 def test_of_several_conversations_that_in_which_most_was_said_is_trained(run: Any) -> None:
     def program(episode: Episode) -> None:
         first = call(episode, [user("a")])["choices"][0]["message"]
@@ -203,6 +221,7 @@ def test_programs_that_fail_or_say_nothing_or_hang_give_rows_with_an_error(run: 
         ({"messages": []}, 400, "a list with one message or more"),
         ({"messages": ["hi"]}, 400, "an object with role and content"),
         ({"messages": [user("a")], "n": 2}, 400, "one answer a call"),
+        ({"messages": [user("a")], "tools": "add"}, 400, "tools is a list of objects"),
         ({"messages": [user("a")], "max_tokens": -1}, 400, "a whole number above 0"),
         ({"messages": [user("x" * 900)]}, 400, "exceeds the model's context of 1000"),
     ],

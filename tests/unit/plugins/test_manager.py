@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -142,6 +142,10 @@ def returning_one() -> SimpleNamespace:
         (registering(RewardSpec(name="grpo", summary="", target="a:B")), "returned a RewardSpec"),
         (registering(replace(GRPO, config=int)), "is not a dataclass"),
         (registering(replace(GRPO, config=Config())), "is not a dataclass"),
+        (
+            registering(replace(GRPO, config=make_dataclass("Mine", ["name"]))),
+            "a field .name., which",
+        ),
         (registering(replace(GRPO, target="json.JSONDecoder")), "is not of the form module:Class"),
         (registering(replace(GRPO, api=">=2.0")), r"API >=2.0, this rlinf offers 1.0"),
         (registering(replace(GRPO, api="two")), "api 'two' is not a version range"),
