@@ -32,7 +32,7 @@ class View:
         self.live = self.console.is_terminal
         self._notes = Notes(Path(config.output))
         self._warned: set[str] = set()
-        self._first_accuracy: float | None = None
+        self._first_score: float | None = None
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -86,13 +86,16 @@ class View:
         score = _score(metrics)
         if score is None:
             return
-        name, accuracy = score
-        was = "" if self._first_accuracy is None else f"  (before training {self._first_accuracy:.1%})"
-        if self._first_accuracy is None:
-            self._first_accuracy = accuracy
+        name, value = score
+        first = self._first_score
+        was = "" if first is None else f"  (before training {_shown(name, first)})"
+        if first is None:
+            self._first_score = value
+        what = "problems" if self.config.simulator is None else "episodes"
+        others = _of_others(metrics, "eval", name)
         self.console.print(
-            f"step {step}: [bold]held-out {name} {accuracy:.1%}[/] on {len(rows)} problems{was}"
-            + "".join(f"  {policy} {each:.1%}" for policy, each in _of_others(metrics, "eval", name))
+            f"step {step}: [bold]held-out {name} {_shown(name, value)}[/] on {len(rows)} {what}{was}"
+            + "".join(f"  {policy} {_shown(name, each)}" for policy, each in others)
         )
         if step in (0, self.config.train.steps):
             self._table(rows)
@@ -132,7 +135,7 @@ class View:
         before, after = (_score(m) for m in (summary.first, summary.last))
         if before and after:
             self.console.print(
-                f"[bold green]held-out {after[0]} {before[1]:.1%} → {after[1]:.1%}[/] "
+                f"[bold green]held-out {after[0]} {_shown(*before)} → {_shown(*after)}[/] "
                 f"after {summary.step} steps in {summary.seconds:.0f} s"
             )
         self.console.print(f"metrics  {escape(str(summary.output / 'metrics.jsonl'))}", soft_wrap=True)
@@ -174,8 +177,11 @@ def _facts(metrics: dict[str, float]) -> str:
         ("length", "train/response_length", "{:.1f}"),
         ("kl", "train/kl", "{:.4f}"),
         ("mismatch", "train/logprob_mismatch", "{:.1e}"),
+        ("actions/s", "util/env_steps_per_s", "{:,.0f}"),
         ("tokens/s", "util/tokens_per_s", "{:,.0f}"),
     ]
+    if "util/env_steps_per_s" in metrics:  # a policy that acts has no tokens, or several an action
+        named.pop()
     facts = [f"{label} {form.format(metrics[key])}" for label, key, form in named if key in metrics]
     facts += [f"{policy}'s reward {each:.3f}" for policy, each in _of_others(metrics, "train", "reward")]
     return "  ".join(facts)
@@ -192,6 +198,11 @@ def _score(metrics: dict[str, float]) -> tuple[str, float] | None:
         if f"eval/{name}" in metrics:
             return name, metrics[f"eval/{name}"]
     return None
+
+
+def _shown(name: str, value: float) -> str:
+    """A reward may be any number, other scores are shares."""
+    return f"{value:.4g}" if name == "reward" else f"{value:.1%}"
 
 
 def _losses(counts: dict[str, float]) -> str:
