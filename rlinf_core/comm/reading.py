@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _SIZE = 16
+UNREADABLE = "cannot be read in the memory of process"  # its end, most likely
 _kept: list[Any] = []  # what others look for. Any: an array of bytes
 
 
@@ -66,5 +67,5 @@ def _read(process: int, address: int, target: int, size: int) -> None:
         got = call(process, ctypes.byref(ours), one, ctypes.byref(theirs), one, none)
         if got <= 0:
             number = ctypes.get_errno()
-            raise OSError(number, f"the memory of process {process} cannot be read: {os.strerror(number)}")
+            raise OSError(number, f"{os.strerror(number)}: {size - done} bytes {UNREADABLE} {process}")
         done += got

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from rlinf_core.api.engine import Call, WorkerSpec
 from rlinf_core.comm.handover import Laid
 from rlinf_core.config.lending import refuse_ordered
+from rlinf_core.errors import WorkerError
 from rlinf_core.roles.moving import Given, Place, Told
 from rlinf_core.run.seats import TRAINED, Seat, meeting_point
 from rlinf_core.schedule.elastic import Moves, plan_moves
 from rlinf_core.worker import GroupCall, WorkerContext
+from rlinf_core.worker.failures import is_consequence
 
 if TYPE_CHECKING:
     from rlinf_core.api import Block, Host
@@ -179,7 +181,12 @@ class TrainedMove(Regrouped):
         ]
         GroupCall(names, "enter", entering).wait()
         entered = time.monotonic()
-        GroupCall(names, "take", taking).wait()
+        try:
+            GroupCall(names, "take", taking).wait()
+        except WorkerError as err:
+            if is_consequence(err):
+                self._ask_leaving()
+            raise
         taken = time.monotonic()
         found = self.take_over()
         found.moved_bytes = self.moves.moved_bytes
@@ -213,6 +220,11 @@ class TrainedMove(Regrouped):
         calls = [host.call(worker, "reads", marks) for host, worker in self.members()]
         read = {device: call.result() for device, call in zip(self.after, calls, strict=True)}
         return {source: {device for device in read if source in read[device]} for source in marks}
+
+    def _ask_leaving(self) -> None:
+        """Raises what has ended one of those that leave: nobody waits for them."""
+        for host, worker in self.leaving():
+            host.call(worker, "reads", {}).result()
 
     def _everybody(self) -> list[Member]:
         return [*self.members(), *self.leaving()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 
+from rlinf_core.comm.reading import UNREADABLE
 from rlinf_core.errors import ConsumerDied, ProducerDied, RlinfError, WorkerError
 from rlinf_core.worker.memory import RAN_OUT, is_exhausted
 
@@ -17,6 +18,7 @@ _COLLECTIVE_MARKS = (
     "diststoreerror",
     "connection closed by peer",
     "connection reset by peer",
+    UNREADABLE,
 )
 
 
