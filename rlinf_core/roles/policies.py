@@ -11,11 +11,10 @@ import torch
 from rlinf_core.config.schema import of_policy
 from rlinf_core.policies import of_policy as rows_of
 from rlinf_core.roles.actor import ActorWorker
-from rlinf_core.roles.moving import Place
 from rlinf_core.roles.reference import compared
 from rlinf_core.roles.report import TrainReport
 from rlinf_core.roles.saving import Staged
-from rlinf_core.roles.setup import algorithm_needs, build_algorithm, build_backend, build_model
+from rlinf_core.roles.setup import algorithm_needs, build_algorithm, build_model
 from rlinf_core.roles.step_update import StepUpdate, draw_seed
 from rlinf_core.roles.trainers import Trainers
 from rlinf_core.roles.update import Updater
@@ -51,13 +50,9 @@ class PoliciesWorker(ActorWorker):
         config = of_policy(self.config, name)
         rank, size = self.context.rank, self.context.world_size
         model = build_model(config)
-        trainer = build_backend(config).build(
-            model,
-            config.optimizer,
-            config.lora,
-            self.trainer_context(Place(rank, size)),
-            sampling=config.sampling,
-            keep_reference=algorithm_needs(config).reference,
+        keeps = algorithm_needs(config).reference
+        trainer = self.build_trainer(
+            config, model, config.optimizer, sampling=config.sampling, keep_reference=keeps
         )
         return Updater(trainer, build_algorithm(config), model, config, rank, size, name=name)
 

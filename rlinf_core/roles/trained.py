@@ -22,7 +22,7 @@ from rlinf_core.worker import WorkerContext, on_host, stage
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlinf_core.api import Trainer
+    from rlinf_core.api import Model, OptimizerConfig, Trainer
     from rlinf_core.config.schema import RunConfig
     from rlinf_core.roles.report import TrainReport
     from rlinf_core.types import Experience
@@ -54,14 +54,15 @@ class TrainedWorker(Movable):
         if joins is not None:
             self.prepare_to_join(self.model, joins, **how)
             return
-        trainer = build_backend(config).build(
-            self.model,
-            config.critic_optimizer if critic else config.optimizer,
-            config.lora,
-            self.trainer_context(Place(context.rank, context.world_size)),
-            **how,
-        )
-        self.settle_in(trainer)
+        optimizer = config.critic_optimizer if critic else config.optimizer
+        self.settle_in(self.build_trainer(config, self.model, optimizer, **how))
+
+    def build_trainer(
+        self, config: RunConfig, model: Model, optimizer: OptimizerConfig, **how: Any
+    ) -> Trainer:
+        """Of this rank. `how` are settings of `TrainBackend.build`."""
+        place = Place(self.context.rank, self.context.world_size)
+        return build_backend(config).build(model, optimizer, config.lora, self.trainer_context(place), **how)
 
     def settle_in(self, trainer: Trainer) -> None:
         """Train with it, as the rank that the context says."""
