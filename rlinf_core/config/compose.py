@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rlinf_core.config.options import RECIPES, Options, recipe_names
@@ -52,8 +54,11 @@ def default_layers(options: Options, overrides: list[Layer] | None = None) -> li
 
 
 def default_output(config: RunConfig) -> str:
-    """`runs/ALGO-MODEL-TIME`, for a run whose user named no output."""
-    return f"runs/{config.algo.name}-{config.model.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    """`runs/ALGO-MODEL-TIME`, for a run whose user named no output; with a number behind it from the second
+    run of a second on."""
+    first = f"runs/{config.algo.name}-{config.model.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = itertools.chain([first], (f"{first}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if not Path(name).exists())
 
 
 def with_output(config: RunConfig) -> RunConfig:
