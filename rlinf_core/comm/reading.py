@@ -36,7 +36,7 @@ class Mark:
     @classmethod
     def here(cls) -> Mark:
         """This process's."""
-        if not _kept or _kept[0] != os.getpid():  # of a fork the other one's value would do as well
+        if not _kept or _kept[0] != os.getpid():  # a fork has one of its own
             _kept[:] = [os.getpid(), ctypes.create_string_buffer(secrets.token_bytes(_SIZE), _SIZE)]
         return cls(os.getpid(), ctypes.addressof(_kept[1]), _kept[1].raw)
 
