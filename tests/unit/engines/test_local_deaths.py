@@ -154,7 +154,8 @@ def test_settings_out_of_range_are_refused() -> None:
 
 
 DRIVER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what nohup starts ignores it
 sys.path.insert(0, {here!r})
 from rlinf_core.api.engine import HostSpec
 from rlinf_core.builtin.engines.config import LocalConfig
