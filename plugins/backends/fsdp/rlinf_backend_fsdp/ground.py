@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from rlinf_backend_fsdp.leaves import Leaves
+from rlinf_backend_fsdp.leaves import Leaves, distributed
 from rlinf_backend_fsdp.optimizer import Optimizer
 from rlinf_backend_fsdp.policy import PolicyModule, build_policy, frozen_copy
 from rlinf_backend_fsdp.reference import Reference
 from rlinf_backend_fsdp.world import World
-from rlinf_core.api import Block, LoRAConfig, Model
+from rlinf_core.api import LoRAConfig, Model
 from rlinf_core.errors import ConfigError
 from rlinf_core.types import Sampling
 
@@ -36,7 +36,6 @@ class Body:
     sharded: bool
     leaves: Leaves
     optimizer: Optimizer
-    blocks: tuple[Block, ...] = ()  # of its state, as far as they have been looked at
 
 
 @dataclass
@@ -138,7 +137,7 @@ def local(tensor: Tensor) -> Tensor:
 
 def filled(hollow: Tensor, room: Callable[[Tensor], Tensor]) -> Tensor:
     """A tensor like this one, distributed as it is."""
-    return _like(hollow, room(hollow.to_local())) if isinstance(hollow, DTensor) else room(hollow)
+    return distributed(room(hollow.to_local() if isinstance(hollow, DTensor) else hollow), hollow)
 
 
 def _padded(hollow: Tensor, room: Callable[[Tensor], Tensor]) -> Tensor:
@@ -146,19 +145,13 @@ def _padded(hollow: Tensor, room: Callable[[Tensor], Tensor]) -> Tensor:
     last ones, which takes long as nobody has touched it."""
     if not isinstance(hollow, DTensor):
         return room(hollow)
-    rows = -(-len(hollow) // hollow.device_mesh.size())
-    return _like(hollow, room(hollow.to_local().new_empty((rows, *hollow.shape[1:]))))
+    rows = shard_rows(len(hollow), hollow.device_mesh.size())
+    return distributed(room(hollow.to_local().new_empty((rows, *hollow.shape[1:]))), hollow)
 
 
-def _like(hollow: DTensor, part: Tensor) -> DTensor:
-    return DTensor.from_local(
-        part,
-        hollow.device_mesh,
-        hollow.placements,
-        run_check=False,
-        shape=hollow.shape,
-        stride=hollow.stride(),
-    )
+def shard_rows(rows: int, ranks: int) -> int:
+    """Of each rank but the last ones, by the rule of `fully_shard`, which is that of `torch.chunk`."""
+    return -(-rows // ranks)
 
 
 def _hollow(policy: PolicyModule) -> PolicyModule:

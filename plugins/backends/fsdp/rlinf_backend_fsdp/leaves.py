@@ -85,29 +85,19 @@ class Leaves:
         else:
             torch._foreach_zero_(self._gradients())
 
-    def parts(self, tensors: list[Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """This rank's part of leaf-shaped tensors under parameter names."""
-        for slot in self.slots:
-            tensor = tensors[slot.leaf]
-            yield slot.name, tensor if self.sharded else _view(tensor, slot.start, slot.parameter)
+    def parts(self, tensors: list[Tensor]) -> dict[str, Tensor]:
+        """This rank's part of leaf-shaped tensors under parameter names, as views."""
+        return {
+            slot.name: tensors[slot.leaf]
+            if self.sharded
+            else _view(tensors[slot.leaf], slot.start, slot.parameter)
+            for slot in self.slots
+        }
 
     def by_name(self, tensors: list[Tensor]) -> dict[str, Tensor]:
-        """Views of leaf-shaped tensors under parameter names, distributed as the parameters are."""
-        found: dict[str, Tensor] = {}
-        for slot in self.slots:
-            tensor, parameter = tensors[slot.leaf], slot.parameter
-            if isinstance(parameter, DTensor):
-                found[slot.name] = DTensor.from_local(
-                    tensor,
-                    parameter.device_mesh,
-                    parameter.placements,
-                    run_check=False,
-                    shape=parameter.shape,
-                    stride=parameter.stride(),
-                )
-            else:
-                found[slot.name] = _view(tensor, slot.start, parameter)
-        return found
+        """The same, distributed as the parameters are."""
+        parts = self.parts(tensors)
+        return {slot.name: distributed(parts[slot.name], slot.parameter) for slot in self.slots}
 
     def parameters(self) -> Mapping[str, Tensor]:
         """The trained parameters by name."""
@@ -132,6 +122,20 @@ class Leaves:
             parameter.grad = _view(flat.grad, start, parameter)
             start += parameter.numel()
         self.leaves.append(flat)
+
+
+def distributed(part: Tensor, like: Tensor) -> Tensor:
+    """This rank's part of a tensor that is distributed as `like` is; itself where that is not."""
+    if not isinstance(like, DTensor):
+        return part
+    return DTensor.from_local(
+        part,
+        like.device_mesh,
+        like.placements,
+        run_check=False,
+        shape=like.shape,
+        stride=like.stride(),
+    )
 
 
 def _view(flat: Tensor, start: int, like: Tensor) -> Tensor:

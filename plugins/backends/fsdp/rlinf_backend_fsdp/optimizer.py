@@ -75,21 +75,11 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """The state tensors themselves, by a name that holds for any number of ranks."""
-        moments = {
-            f"{kind}.{name}": tensor
-            for kind in ("exp_avg", "exp_avg_sq")
-            for name, tensor in self.leaves.by_name(self._each(kind)).items()
-        }
-        return {**moments, "step": self._each("step")[0]} if moments else {}
+        return self._named(self.leaves.by_name)
 
     def parts(self) -> dict[str, Tensor]:
         """This rank's part of `state`."""
-        moments = {
-            f"{kind}.{name}": part
-            for kind in ("exp_avg", "exp_avg_sq")
-            for name, part in self.leaves.parts(self._each(kind))
-        }
-        return {**moments, "step": self._each("step")[0]} if moments else {}
+        return self._named(self.leaves.parts)
 
     def tensors(self) -> list[Tensor]:
         """Every tensor of the state."""
@@ -100,6 +90,14 @@ class Optimizer:
         self.steps_taken, self.skipped_steps = steps_taken, skipped_steps
         for step in self._each("step")[1:]:
             step.copy_(self._each("step")[0])
+
+    def _named(self, by_name: Callable[[list[Tensor]], dict[str, Tensor]]) -> dict[str, Tensor]:
+        moments = {
+            f"{kind}.{name}": tensor
+            for kind in ("exp_avg", "exp_avg_sq")
+            for name, tensor in by_name(self._each(kind)).items()
+        }
+        return {**moments, "step": self._each("step")[0]} if moments else {}
 
     def _each(self, kind: str) -> list[Tensor]:
         return self._moments[kind]

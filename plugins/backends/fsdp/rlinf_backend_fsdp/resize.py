@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from rlinf_backend_fsdp.checkpoint import targets
-from rlinf_backend_fsdp.ground import ALIGNED, Body, Ground, Room, filled, local, materialise
+from rlinf_backend_fsdp.ground import ALIGNED, Body, Ground, Room, filled, local, materialise, shard_rows
 from rlinf_backend_fsdp.leaves import Leaves
 from rlinf_backend_fsdp.optimizer import Optimizer
 from rlinf_backend_fsdp.policy import PolicyModule, shard, wants_sharding
@@ -41,13 +41,13 @@ class Facts:
     marked: bool  # a later policy is the reference
 
 
-def held(body: Body) -> dict[Block, Tensor]:
-    """This rank's part of every tensor. Where each lies in the whole is found out once: training stands still
-    while this is asked for."""
+def held(body: Body, known: Sequence[Block]) -> dict[Block, Tensor]:
+    """This rank's part of every tensor. Training stands still while this is asked for, and to find out where
+    each lies in the whole takes long: `known` has been found before, and holds while names are the same."""
     parts = local_state(body)
-    if {each.name for each in body.blocks} != parts.keys():
-        body.blocks = tuple(_block_of(each) for each in targets(whole_state(body)))
-    return {each: parts[each.name] for each in body.blocks}
+    if {each.name for each in known} != parts.keys():
+        known = [_block_of(each) for each in targets(whole_state(body))]
+    return {each: parts[each.name] for each in known}
 
 
 class Stay(Resize):
@@ -111,11 +111,10 @@ class Rebuild(Resize):
             self._build(world)
         body = self._made()
         body.world = body.leaves.world = world
-        body.blocks = self.blocks
-        found = held(body)
-        for block, tensor in found.items():
-            if body.blocks is not self.blocks or block.sizes != tuple(tensor.shape):
-                raise RlinfError(f"backend fsdp: {block} is not what a rank of {world.size} has")
+        found = held(body, self.blocks)
+        odd = found.keys() ^ set(self.blocks) or {b for b, part in found.items() if b.sizes != part.shape}
+        if odd:
+            raise RlinfError(f"backend fsdp: {odd.pop()} is not what a rank of {world.size} has")
         return found
 
     def finish(self, facts: Mapping[str, Any]) -> FSDPTrainer:
@@ -156,11 +155,11 @@ class Rebuild(Resize):
         """With the rows that FSDP gives to every rank."""
         if not self._sharded or not block.shape:
             return block.nbytes
-        rows = -(-block.shape[0] // self._context.world_size)
+        rows = shard_rows(block.shape[0], self._context.world_size)
         return rows * math.prod(block.sizes[1:]) * block.itemsize
 
     def _expected(self) -> Iterator[Block]:
-        """By the rule of `fully_shard`, which is that of `torch.chunk`, before there is a process group."""
+        """By arithmetic, before there is a process group."""
         marked = "reference" if self._facts.marked else None
         for name, parameter in self._policy.named():
             yield self._block(f"model.{name}", parameter)
@@ -178,35 +177,34 @@ class Rebuild(Resize):
         shape = tuple(like.shape)
         offsets, sizes = (0,) * len(shape), shape
         if self._sharded:
-            chunk = -(-shape[0] // self._context.world_size)
+            chunk = shard_rows(shape[0], self._context.world_size)
             begin = min(shape[0], chunk * self._context.rank)
             offsets = (begin, *offsets[1:])
             sizes = (min(shape[0], begin + chunk) - begin, *shape[1:])
         return Block(name, _dtype(like), like.element_size(), shape, offsets, sizes)
 
 
-def local_state(body: Body) -> dict[str, Tensor]:
-    """This rank's part of `whole_state`."""
-    _reshard(body)
-    frozen = body.reference.copy
-    with torch.no_grad():
-        state = {f"model.{name}": local(parameter) for name, parameter in body.policy.named()}
-        state |= {f"optimizer.{name}": tensor for name, tensor in body.optimizer.parts().items()}
-        state |= {f"reference.{name}": local(tensor) for name, tensor in body.reference.marked.items()}
-        if frozen is not None:
-            state |= {f"copy.{name}": local(parameter) for name, parameter in frozen.named()}
-    return state
-
-
 def whole_state(body: Body) -> dict[str, Tensor]:
     """Every tensor that a rank cannot make by itself."""
+    return _state(body, body.optimizer.state(), Tensor.detach)
+
+
+def local_state(body: Body) -> dict[str, Tensor]:
+    """This rank's part of `whole_state`."""
+    with torch.no_grad():
+        return _state(body, body.optimizer.parts(), local)
+
+
+def _state(
+    body: Body, optimizer: Mapping[str, Tensor], seen: Callable[[Tensor], Tensor]
+) -> dict[str, Tensor]:
     _reshard(body)
-    state = {f"model.{name}": parameter.detach() for name, parameter in body.policy.named()}
-    state |= {f"optimizer.{name}": tensor for name, tensor in body.optimizer.state().items()}
-    state |= {f"reference.{name}": tensor for name, tensor in body.reference.marked.items()}
+    state = {f"model.{name}": seen(parameter) for name, parameter in body.policy.named()}
+    state |= {f"optimizer.{name}": tensor for name, tensor in optimizer.items()}
+    state |= {f"reference.{name}": seen(tensor) for name, tensor in body.reference.marked.items()}
     frozen: PolicyModule | None = body.reference.copy
     if frozen is not None:
-        state |= {f"copy.{name}": parameter.detach() for name, parameter in frozen.named()}
+        state |= {f"copy.{name}": seen(parameter) for name, parameter in frozen.named()}
     return state
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from rlinf_backend_fsdp.sending import in_buckets, weight_parts
 from rlinf_backend_fsdp.world import join_world
 from rlinf_core.api import (
     POLICY,
+    Block,
     Held,
     LoRAConfig,
     LossFunction,
@@ -89,7 +90,7 @@ class FSDPTrainer(Trainer):
         """Be one of that many ranks."""
         self.world, self.policy, self.reference = body.world, body.policy, body.reference
         self.sharded, self._leaves, self.optimizer = body.sharded, body.leaves, body.optimizer
-        self._blocks = body.blocks
+        self._blocks: Sequence[Block] = ()  # of what is held, once they were asked for
         self.any_order = not body.sharded
         self._dropouts = adapter_dropouts(self.policy) if self.lora.dropout else []
         self.host_is_elsewhere = self.world.device.type != "cpu"
@@ -99,8 +100,7 @@ class FSDPTrainer(Trainer):
     @property
     def body(self) -> Body:
         """What `become` was given."""
-        made = (self.world, self.policy, self.reference, self.sharded, self._leaves, self.optimizer)
-        return Body(*made, self._blocks)
+        return Body(self.world, self.policy, self.reference, self.sharded, self._leaves, self.optimizer)
 
     def outputs(
         self, inputs: Mapping[str, Tensor], want: frozenset[Want], *, reference: bool = False
@@ -237,9 +237,8 @@ class FSDPTrainer(Trainer):
 
     def held(self) -> Held:
         """Parameters, optimizer state and what the reference keeps."""
-        body = self.body
-        found = held(body)
-        self._blocks = body.blocks
+        found = held(self.body, self._blocks)
+        self._blocks = tuple(found)
         return found
 
     def facts(self) -> dict[str, Any]:  # Any: of `Facts`
