@@ -11,6 +11,7 @@ import ctypes
 import os
 import secrets
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,10 +57,9 @@ def read_into(target: Tensor, process: int, address: int) -> None:
 
 
 def _read(process: int, address: int, target: int, size: int) -> None:
-    call = getattr(ctypes.CDLL(None, use_errno=True), "process_vm_readv", None)
+    call = _system_call()
     if call is None:
         raise OSError("this system does not let processes read each other's memory")
-    call.restype = ctypes.c_ssize_t
     done = 0
     while done < size:  # the system reads no more than 2 GiB at once
         ours, theirs = _Piece(target + done, size - done), _Piece(address + done, size - done)
@@ -69,3 +69,11 @@ def _read(process: int, address: int, target: int, size: int) -> None:
             number = ctypes.get_errno()
             raise OSError(number, f"{os.strerror(number)}: {size - done} bytes {UNREADABLE} {process}")
         done += got
+
+
+@cache
+def _system_call() -> Any:  # Any: a function of the C library, or None
+    call = getattr(ctypes.CDLL(None, use_errno=True), "process_vm_readv", None)
+    if call is not None:
+        call.restype = ctypes.c_ssize_t
+    return call

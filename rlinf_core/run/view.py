@@ -171,17 +171,17 @@ class View:
 
 
 def _facts(metrics: dict[str, float]) -> str:
+    speed = ("tokens/s", "util/tokens_per_s", "{:,.0f}")
+    if "util/env_steps_per_s" in metrics:  # a policy that acts has no tokens, or several an action
+        speed = ("actions/s", "util/env_steps_per_s", "{:,.0f}")
     named = [
         ("loss", "train/imitation_loss", "{:.3f}"),
         ("reward", "train/reward", "{:.3f}"),
         ("length", "train/response_length", "{:.1f}"),
         ("kl", "train/kl", "{:.4f}"),
         ("mismatch", "train/logprob_mismatch", "{:.1e}"),
-        ("actions/s", "util/env_steps_per_s", "{:,.0f}"),
-        ("tokens/s", "util/tokens_per_s", "{:,.0f}"),
+        speed,
     ]
-    if "util/env_steps_per_s" in metrics:  # a policy that acts has no tokens, or several an action
-        named.pop()
     facts = [f"{label} {form.format(metrics[key])}" for label, key, form in named if key in metrics]
     facts += [f"{policy}'s reward {each:.3f}" for policy, each in _of_others(metrics, "train", "reward")]
     return "  ".join(facts)

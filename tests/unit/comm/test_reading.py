@@ -59,6 +59,7 @@ def test_a_process_that_only_has_the_same_number_is_not_read() -> None:
 
 def test_where_the_system_knows_no_such_call_nothing_is_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading.ctypes, "CDLL", lambda *_, **__: object())
+    monkeypatch.setattr(reading, "_system_call", reading._system_call.__wrapped__)  # nothing is kept
     assert not Mark.here().readable()
 
 
